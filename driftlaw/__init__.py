@@ -1,0 +1,128 @@
+"""driftlaw adapts a trained network to a drifting stream while it answers, without labels or its training data.
+
+adapter = driftlaw.adapt(model)      # the caller's model is copied, never touched
+logits = adapter(images)             # images (n, c, h, w) in [0, 1]; answers, then learns
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from driftlaw.contract import Adapter, Stream
+    from driftlaw.records import RunRecord
+
+__all__ = ["adapt", "corrupt", "list_corruptions", "list_methods", "load_model", "make_stream", "run"]
+
+
+def adapt(
+    model: nn.Module,
+    method: str = "law",
+    *,
+    preset: str | None = None,
+    seed: int = 0,
+    source: Any = None,
+    **settings: Any,
+) -> Adapter:
+    """Return an adapter around a copy of ``model``: call it as you called the model.
+
+    Args:
+        model: maps images (n, c, h, w) in [0, 1] to logits; normalisation is its own first layer.
+        method: a name of ``list_methods()``.
+        preset: a benchmark whose settings for the method are taken, such as ``"cifar10-c"``.
+        seed: drives all randomness.
+        source: the training data, for methods that need it.
+        **settings: the method's settings, over those of the preset.
+
+    >>> import torch
+    >>> network = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Flatten(),
+    ...                               torch.nn.Linear(8 * 30 * 30, 4))
+    >>> adapter = adapt(network, tau=0.6)
+    >>> adapter(torch.rand(16, 3, 32, 32)).shape
+    torch.Size([16, 4])
+    """
+    from driftlaw.adapters import make_adapter
+    from driftlaw.settings import merge, read_preset
+
+    preset_settings: Mapping[str, Any] = read_preset(preset).get("methods", {}).get(method, {}) if preset else {}
+    return make_adapter(method, model, merge(preset_settings, settings), seed=seed, source=source)
+
+
+def list_methods() -> list[str]:
+    """Return the names of all methods.
+
+    >>> "law" in list_methods()
+    True
+    """
+    from driftlaw import adapters
+
+    return adapters.list_methods()
+
+
+def corrupt(images: Tensor, name: str, severity: int, *, seed: int = 0, indices: Any = None) -> Tensor:
+    """Return corrupted images of the same dtype, device and shape.
+
+    Args:
+        images: (n, 3, h, w), float in [0, 1] or uint8.
+        name: a name of ``list_corruptions("all")``.
+        severity: 1 to 5; CIFAR-C's numbers for small images, ImageNet-C's for large ones.
+        seed: drives all randomness.
+        indices: (n,), the numbers of the images in their dataset; image i gets the same corruption whatever the batch.
+    """
+    from driftlaw import corruptions
+
+    return corruptions.corrupt(images, name, severity, seed=seed, indices=indices)
+
+
+def list_corruptions(kind: Literal["benchmark", "held_out", "all"] = "benchmark") -> list[str]:
+    """Return the names of the 15 corruptions of the benchmark, the 4 held out for tuning, or all.
+
+    >>> list_corruptions("held_out")
+    ['speckle_noise', 'gaussian_blur', 'spatter', 'saturate']
+    """
+    from driftlaw import corruptions
+
+    return corruptions.list_corruptions(kind)
+
+
+def make_stream(preset_or_recipe: str | Mapping[str, Any], **options: Any) -> Stream:
+    """Return a stream from a preset's name, a table of settings or a recorded recipe; see ``driftlaw.streams``.
+
+    >>> len(make_stream("embedded", limit=400))
+    30
+    """
+    from driftlaw import streams
+
+    return streams.make_stream(preset_or_recipe, **options)
+
+
+def run(
+    stream: Stream,
+    adapter: Adapter,
+    *,
+    reset_on: Literal["never", "domain"] = "never",
+    sink: str | Path | None = None,
+) -> RunRecord:
+    """Answer a whole stream and return the record of it; ``sink`` is the file to write it to, and to resume from."""
+    from driftlaw import loop
+
+    return loop.run(stream, adapter, reset_on=reset_on, sink=sink)
+
+
+def load_model(
+    name_or_path: str | os.PathLike[str],
+    *,
+    num_classes: int | None = None,
+    folder: str | os.PathLike[str] | None = None,
+) -> nn.Module:
+    """Return a trained network in eval mode, by a name of ``driftlaw list weights`` or the path of a file."""
+    from driftlaw import models
+
+    return models.load_model(name_or_path, num_classes=num_classes, folder=folder)

@@ -1,0 +1,38 @@
+"""The methods, one file each; a method is found because its file is here."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from driftlaw.contract import Adapter, make_adapter, registered_methods
+
+
+def _import_all() -> None:
+    for found in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{found.name}")
+
+
+_import_all()
+
+
+def list_methods() -> list[str]:
+    """Return the names of all methods."""
+    return sorted(registered_methods())
+
+
+def method_facts(kind: type[Adapter]) -> dict[str, object]:
+    """Return what a method declares of itself, as plain data."""
+    return {
+        "name": kind.name,
+        "title": kind.title,
+        "paper": kind.paper,
+        "needs_source": kind.needs_source,
+        "learns": kind.learns,
+        "forward_units": kind.forward_units,
+        "backward_units": kind.backward_units,
+        "settings": kind.Config().model_dump(mode="json"),
+    }
+
+
+__all__ = ["list_methods", "make_adapter", "method_facts", "registered_methods"]

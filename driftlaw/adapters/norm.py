@@ -1,0 +1,36 @@
+"""BN-1: BatchNorm statistics of the batch at hand (Schneider et al., NeurIPS 2020; Nado et al., 2020)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from driftlaw.contract import Adapter, Output
+from driftlaw.errors import UsageError
+from driftlaw.ingredients.normalisation import batch_norm_layers, use_batch_statistics
+
+
+class Norm(Adapter, name="norm"):
+    """Replaces the stored BatchNorm statistics by those of each batch; no gradient, nothing moves, order is irrelevant.
+
+    **Departs from the paper:** nothing.
+    """
+
+    title = "BN-1"
+    paper = "Improving robustness against common corruptions by covariate shift adaptation, NeurIPS 2020"
+    learns = "nothing"
+    forward_units, backward_units = 1, 0
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Let every BatchNorm layer use batch statistics."""
+        if not batch_norm_layers(model):
+            raise UsageError(
+                "norm adapts BatchNorm statistics, and this model has no BatchNorm layer: take source or law"
+            )
+        use_batch_statistics(model)
+        return model
+
+    @torch.no_grad()
+    def adapt(self, images: Tensor) -> Output:
+        """Answer the batch with its own statistics."""
+        return Output(self.model(images))

@@ -1,0 +1,1 @@
+"""What things cost, measured beside a plain reference in one run."""

@@ -1,0 +1,88 @@
+"""``driftlaw report``: tables, figures and pages from records."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from driftlaw.records import RunRecord
+
+_STDOUT = Path("-")
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Records (.jsonl, .jsonl.gz), or folders that hold some.")],
+    format: Annotated[str, typer.Option("--format", "-f", help="html, md, latex, csv or json.")] = "html",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="The file to write, - for stdout. By default report.html; stdout for the rest."
+        ),
+    ] = None,
+    methods: Annotated[str | None, typer.Option(help="Only these methods, with commas: source,law.")] = None,
+) -> None:
+    """Make a report from the records of runs; runs of different protocols get a table each.
+
+    The same records give the same bytes. Unfinished runs are marked and not ranked.
+
+    Example: driftlaw report runs --format latex --methods source,tent,law --out table.tex
+    """
+    from driftlaw.records import find_records, read_record
+    from driftlaw.reports import build_report, check_format, make_tables, report_notes
+
+    check_format(format)
+    target = _target(out, format)
+    records = _chosen([read_record(path) for path in find_records(runs)], methods)
+    text = build_report(records, format, command=_command(runs, format, out, methods))
+    for note in report_notes(make_tables(records)):
+        typer.echo(f"note: {note}", err=True)
+    _write(text, target, len(records))
+
+
+def _target(out: Path | None, format: str) -> Path:
+    from driftlaw.errors import UsageError
+
+    target = out or (Path("report.html") if format == "html" else _STDOUT)
+    if target != _STDOUT and target.is_dir():
+        raise UsageError(f"--out {target} is a folder: give the name of the file to write in it")
+    return target
+
+
+def _chosen(records: list[RunRecord], methods: str | None) -> list[RunRecord]:
+    from driftlaw.errors import unknown
+
+    if methods is None:
+        return records
+    present = sorted({record.method for record in records})
+    wanted = [name.strip() for name in methods.split(",") if name.strip()]
+    for name in wanted or [methods]:
+        if name not in present:
+            raise unknown("method among these records", name, present)
+    return [record for record in records if record.method in wanted]
+
+
+def _command(runs: list[Path], format: str, out: Path | None, methods: str | None) -> str:
+    """The command line that makes the same report again."""
+    words = ["driftlaw", "report", *[run.as_posix() for run in runs], "--format", format]
+    words += ["--methods", methods] if methods else []
+    words += ["--out", out.as_posix()] if out else []
+    return shlex.join(words)
+
+
+def _write(text: str, target: Path, count: int) -> None:
+    from driftlaw.errors import DataError
+    from driftlaw.files import atomic_path
+
+    if target == _STDOUT:
+        typer.echo(text, nl=False)
+        return
+    try:
+        with atomic_path(target) as temporary:
+            temporary.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise DataError(f"cannot write {target}: {error.strerror or error}; choose another place with --out") from error
+    typer.echo(f"{target}: a report of {count} {'run' if count == 1 else 'runs'}", err=True)

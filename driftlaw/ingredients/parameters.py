@@ -1,0 +1,55 @@
+"""Which parameters learn: chosen by the kind of layer they belong to, always in the order of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import takewhile
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+NORM_LAYERS: tuple[type[nn.Module], ...] = (_BatchNorm, nn.GroupNorm, nn.LayerNorm)
+LAYERS_BY_KIND: dict[str, tuple[type[nn.Module], ...]] = {
+    "conv": (nn.Conv2d,),
+    "norm": NORM_LAYERS,
+    "linear": (nn.Linear,),
+}
+
+
+def select_parameters(model: nn.Module, kinds: Iterable[str]) -> dict[str, nn.Parameter]:
+    """Return the weights and biases of all layers of the given kinds, by name, and nothing below them.
+
+    Args:
+        model: the network.
+        kinds: keys of ``LAYERS_BY_KIND``.
+    """
+    layers = tuple(layer for kind in kinds for layer in LAYERS_BY_KIND[kind])
+    chosen: dict[str, nn.Parameter] = {}
+    for module_name, module in model.named_modules():
+        if isinstance(module, layers):
+            own = module.named_parameters(recurse=False)
+            chosen |= {f"{module_name}.{name}" if module_name else name: value for name, value in own}
+    return chosen
+
+
+def module_of(parameter: str) -> str:
+    """Return the layer a parameter belongs to.
+
+    >>> module_of("stages.0.1.conv1.weight")
+    'stages.0.1.conv1'
+    """
+    return parameter.rpartition(".")[0] or parameter
+
+
+def block_of(parameter: str) -> str:
+    """Return the block a parameter belongs to: its path to the end of the first run of numbers, else its layer.
+
+    >>> block_of("stages.0.1.conv1.weight"), block_of("layer1.0.downsample.1.bias"), block_of("conv.weight")
+    ('stages.0.1', 'layer1.0', 'conv')
+    """
+    parts = module_of(parameter).split(".")
+    first = next((place for place, part in enumerate(parts) if part.isdigit()), None)
+    if first is None:
+        return ".".join(parts)
+    numbers = takewhile(str.isdigit, parts[first:])
+    return ".".join([*parts[:first], *numbers])

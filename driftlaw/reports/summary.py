@@ -1,0 +1,45 @@
+"""What a table says in a sentence, made from its numbers."""
+
+from __future__ import annotations
+
+from driftlaw.reports.tables import BASELINE, Row, Table
+from driftlaw.reports.wording import counted, error_text, spread_text
+
+KEY_LINE = (
+    "Online error in per cent, every image answered when it arrived; lower is better. "
+    "Bold: lowest of the column. Underlined: second. ±: standard deviation over seeds (n − 1)."
+)
+
+
+def summarise(table: Table) -> str:
+    """Return the table's outcome: which method errs least, and by how much less than source and than the next."""
+    ranked = table.ranked
+    if not ranked:
+        return "No run has come to the end of its stream yet."
+    if len(ranked) == 1:
+        return f"{ranked[0].label} errs on {_figure(ranked[0])} of the stream ({_seeds(ranked[0])})."
+    best, second = ranked[0], ranked[1]
+    if error_text(best.summaries[0].mean) == error_text(second.summaries[0].mean):
+        return f"{best.label} and {second.label} share the lowest mean error, {_figure(best)}{_below(table, best)}."
+    beside = (
+        "" if second.method == BASELINE else f"; the next, {second.label}, has {error_text(second.summaries[0].mean)} %"
+    )
+    return f"{best.label} has the lowest mean error, {_figure(best)} ({_seeds(best)}){_below(table, best)}{beside}."
+
+
+def _figure(row: Row) -> str:
+    summary = row.summaries[0]
+    return f"{error_text(summary.mean)}{spread_text(summary.spread)} %"
+
+
+def _seeds(row: Row) -> str:
+    return counted(len(row.seeds), "seed", "seeds")
+
+
+def _below(table: Table, best: Row) -> str:
+    source = table.baseline
+    if source is None or best.difference is None:
+        return ""
+    points = error_text(abs(best.difference))
+    side = "below" if best.difference < 0 else "above"
+    return f": {points} points {side} the network that does not adapt ({error_text(source.summaries[0].mean)} %)"

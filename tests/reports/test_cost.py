@@ -1,0 +1,37 @@
+import pytest
+
+from driftlaw.reports.cost import cost_of
+from driftlaw.reports.tables import make_tables
+from tests.reports.example_records import make_record
+
+
+def cost(*records):
+    return cost_of(make_tables(records)[0].rows[0])
+
+
+def test_the_cost_is_told_in_forward_passes():
+    assert cost(make_record("law")).forward_units == pytest.approx(8.0)
+    assert cost(make_record("source")).forward_units == pytest.approx(1.0)
+
+
+def test_seconds_are_the_median_over_steps():
+    record = make_record("law")
+    record.batches[0]["timing"]["seconds"] = 99.0
+    assert cost(record).seconds == pytest.approx(0.4)
+
+
+def test_memory_is_the_largest_peak_over_seeds():
+    records = [make_record(seed=seed) for seed in (1, 2)]
+    records[1].closing["timing"]["peak_bytes"] = 200_000_000
+    assert cost(*records).peak_bytes == 200_000_000
+
+
+def test_an_unfinished_run_tells_the_flops_of_its_first_batch():
+    assert cost(make_record("tent", finished=False, batches_done=3)).forward_units == pytest.approx(2.0)
+
+
+def test_what_a_record_does_not_say_is_none():
+    record = make_record()
+    del record.batches[0]["cost"], record.closing["cost"], record.closing["timing"]["peak_bytes"]
+    told = cost(record)
+    assert (told.forward_units, told.step_flops, told.peak_bytes) == (None, None, None)

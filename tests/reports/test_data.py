@@ -1,0 +1,59 @@
+import csv
+import io
+import json
+
+import pytest
+
+from driftlaw.reports import build_report
+from tests.reports.example_records import make_record
+
+
+def lines(records):
+    return list(csv.DictReader(io.StringIO(build_report(records, "csv"))))
+
+
+def test_csv_has_a_line_a_method_and_seed():
+    records = [make_record(name, [seed] * 15, seed=seed) for name in ("source", "law") for seed in (1, 2)]
+    told = [(line["method"], line["seed"], line["mean"], line["error:fog"]) for line in lines(records)]
+    assert told == [
+        ("source", "1", "1.0", "1.0"),
+        ("source", "2", "2.0", "2.0"),
+        ("law", "1", "1.0", "1.0"),
+        ("law", "2", "2.0", "2.0"),
+    ]
+
+
+def test_csv_leaves_empty_what_a_run_did_not_see():
+    records = [make_record("law", {"fog": 10}), make_record("law", {"snow": 10}, finished=False, batches_done=1)]
+    fog, snow = sorted(lines(records), key=lambda line: line["finished"], reverse=True)
+    assert (fog["error:fog"], fog["error:snow"], fog["finished"]) == ("10.0", "", "True")
+    assert (snow["error:snow"], snow["mean"], snow["finished"]) == ("", "", "False")
+
+
+def test_csv_keeps_protocols_apart():
+    records = [make_record("law"), make_record("law", stream={"schedule": "mixed"})]
+    assert len({line["protocol"] for line in lines(records)}) == 2
+
+
+def test_json_holds_the_whole_report():
+    records = [
+        make_record(name, [error] * 15, seed=seed) for name, error in [("source", 45), ("law", 20)] for seed in (1, 2)
+    ]
+    document = json.loads(build_report(records, "json", command="driftlaw report runs"))
+    (table,) = document["tables"]
+    source, law = table["rows"]
+    assert document["format"] == "driftlaw-report-1"
+    assert document["command"] == "driftlaw report runs"
+    assert "seed" not in table["protocol"]["stream"]
+    assert law["mean"] == {"mean": 20.0, "std": 0.0, "mark": "best"}
+    assert law["errors"]["fog"]["mean"] == 20.0
+    assert law["difference_to_source"] == -25.0
+    assert law["cost"]["forward_units"] == pytest.approx(8.0)
+    assert [run["seed"] for run in source["runs"]] == [1, 2]
+
+
+def test_json_says_that_a_run_is_unfinished():
+    (table,) = json.loads(build_report([make_record(finished=False, batches_done=3)], "json"))["tables"]
+    assert table["rows"][0]["finished"] is False
+    assert table["rows"][0]["mean"]["mean"] is None
+    assert "unfinished" in table["notes"][0]

@@ -1,0 +1,141 @@
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from driftlaw.reports import build_report
+from tests.reports.example_records import make_record
+
+VOID = {"meta", "br", "img", "link", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """The tags of a page; complains where they do not nest."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.ids = [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        self.ids += [value for name, value in attributes if name == "id"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def all_records():
+    errors = {"source": 45, "norm": 30, "law": 24}
+    return [
+        make_record(name, [error] * 15, seed=seed, path=Path(f"runs/{name}-{seed}.jsonl"))
+        for name, error in errors.items()
+        for seed in (1, 2)
+    ]
+
+
+@pytest.fixture(scope="module")
+def page():
+    return build_report(all_records(), "html", command="driftlaw report runs --format html")
+
+
+def test_the_same_records_give_the_same_bytes_in_any_order(page):
+    assert build_report(all_records()[::-1], "html", command="driftlaw report runs --format html") == page
+
+
+def test_tags_nest_and_no_name_is_given_twice(page):
+    parsed = Page(page)
+    assert len(parsed.ids) == len(set(parsed.ids))
+
+
+def test_nothing_is_fetched(page):
+    addresses = set(re.findall(r"https?://[^\s\"'<)]+", page))
+    assert all(address.startswith("http://www.w3.org/") for address in addresses)
+    assert not re.findall(r"@import|url\((?!#)", page)
+    assert not [tag for tag, _ in Page(page).tags if tag in ("link", "iframe", "img")]
+    assert "default-src 'none'" in page
+
+
+def test_the_outcome_is_told_first(page):
+    assert "LAW has the lowest mean error, 24.0 ± 0.00 % (2 seeds): 21.0 points below" in page
+    assert page.index("LAW has the lowest") < page.index("<table")
+
+
+def test_the_table_has_known_cells(page):
+    assert '<td class="best">24.0</td>' in page
+    assert '<td class="second">30.0</td>' in page
+    assert "<td>−21.0</td>" in page
+
+
+def test_tables_and_figures_can_be_read_aloud(page):
+    parsed = Page(page)
+    assert all(attributes.get("scope") in ("col", "row") for tag, attributes in parsed.tags if tag == "th")
+    drawings = [attributes for _, attributes in parsed.tags if attributes.get("class") == "drawing"]
+    assert len(drawings) == 3
+    assert all(drawing["role"] == "img" and len(drawing["aria-label"]) > 40 for drawing in drawings)
+
+
+def test_protocol_settings_records_and_command_are_there(page):
+    for told in (
+        "sha256 55555555",
+        "runs/law-2.jsonl",
+        "abc1234",
+        "driftlaw report runs --format html",
+        "432.0 M",
+        "8.0 ×",
+    ):
+        assert told in page
+
+
+def test_both_themes_are_there(page):
+    assert "prefers-color-scheme: dark" in page
+    assert ':root[data-theme="dark"]' in page
+
+
+def test_hostile_names_are_escaped():
+    evil = '"><script>alert(1)</script>{{ 7 * 7 }}'
+    record = make_record(
+        "law",
+        {evil: 10, "fog": 5},
+        header={"title": evil, "commit": evil},
+        settings={evil: evil},
+        layers=[evil, "b"],
+        path=Path(evil),
+    )
+    text = build_report([record, make_record("tent", {evil: 10, "fog": 5})], "html", command=evil)
+    assert text.count("<script>") == 1, "the page's own"
+    assert "{{ 7 * 7 }}" in text
+    Page(text)
+
+
+def test_an_unfinished_run_is_marked():
+    text = build_report([*all_records(), make_record("rmt", finished=False, batches_done=4)], "html")
+    assert "unfinished, 4 of 30 batches</small>" in text
+    assert "RMT, seed 1 is unfinished" in text
+
+
+def test_a_page_of_runs_that_have_only_begun_can_be_made():
+    assert "No run has come to the end" in build_report([make_record(finished=False, batches_done=0)], "html")
+
+
+def test_protocols_have_a_section_each():
+    text = build_report([*all_records(), make_record("law", stream={"schedule": "mixed"})], "html")
+    assert "Online error under 2 protocols" in text
+    assert text.count("<section") == 2
+    Page(text)
+
+
+def test_of_a_sweep_only_the_best_heat_maps_are_drawn():
+    records = [make_record("law", [10 + index] * 15, settings={"tau": index}) for index in range(6)]
+    text = build_report(records, "html")
+    assert text.count("Heat-map of layer weights") == 4
+    assert "not drawn here: LAW tau=4; LAW tau=5." in text

@@ -1,0 +1,49 @@
+"""In which order domains come."""
+
+import pytest
+
+from driftlaw.contract import Domain
+from driftlaw.corruptions import list_corruptions
+from driftlaw.streams.schedules import SCHEDULES, continual, gradual, recurring
+
+BENCHMARK = list_corruptions("benchmark")
+
+
+def test_continual_is_every_corruption_once_in_the_benchmarks_order():
+    domains = continual(BENCHMARK, 5, 1)
+    assert [domain.name for domain in domains] == BENCHMARK
+    assert {domain.severity for domain in domains} == {5}
+    assert {domain.round for domain in domains} == {0}
+
+
+def test_gradual_has_135_segments_that_rise_and_fall():
+    domains = gradual(BENCHMARK, 5, 1)
+    assert len(domains) == 135
+    assert [domain.severity for domain in domains] == [1, 2, 3, 4, 5, 4, 3, 2, 1] * 15
+    assert [domain.name for domain in domains[::9]] == BENCHMARK
+    assert len([domain for domain in domains if domain.severity == 5]) == 15
+
+
+def test_recurring_comes_round_and_counts_its_rounds():
+    domains = recurring(["fog", "snow"], 3, 3)
+    assert [(domain.name, domain.round) for domain in domains] == [
+        ("fog", 0),
+        ("snow", 0),
+        ("fog", 1),
+        ("snow", 1),
+        ("fog", 2),
+        ("snow", 2),
+    ]
+    assert recurring(["fog", "snow"], 3, 1) == continual(["fog", "snow"], 3, 1)
+
+
+@pytest.mark.parametrize("schedule", sorted(SCHEDULES))
+def test_clean_images_have_severity_0_in_every_schedule(schedule):
+    domains = SCHEDULES[schedule](["clean", "fog"], 4, 1)
+    assert {domain.severity for domain in domains if domain.name == "clean"} == {0}
+    assert Domain("fog", 4) in domains
+
+
+def test_reset_and_mixed_and_single_speak_of_the_same_domains_as_continual():
+    for schedule in ("reset", "mixed", "single"):
+        assert SCHEDULES[schedule](["fog", "snow"], 2, 1) == continual(["fog", "snow"], 2, 1)

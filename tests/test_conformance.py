@@ -1,0 +1,199 @@
+"""Every check on every method, stream and corruption that is listed: a new one is tested because it exists."""
+
+from collections import Counter
+from itertools import islice
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+
+from driftlaw.adapters import list_methods
+from driftlaw.checks import CHECKS
+from driftlaw.corruptions import corrupt, list_corruptions
+from driftlaw.datasets import ArrayImages
+from driftlaw.streams import CorruptedStream, StreamSettings
+
+# --- methods -------------------------------------------------------------------------------------------------------
+
+OTHER_SETTINGS = [
+    ("tent", {"optimizer": "sgd"}),
+    ("law", {"fisher": "per_sample"}),
+    ("law", {"moments": "kept", "grouping": "block"}),
+    ("law", {"compat": "released_2024", "reduction": "trace"}),
+]
+DEEPER = [check for check in CHECKS if check.__name__ in ("reset_equals_fresh", "saving_and_loading_changes_nothing")]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("method", list_methods())
+def test_a_method_keeps_its_promises(method, check):
+    check(method)
+
+
+@pytest.mark.parametrize("check", DEEPER)
+@pytest.mark.parametrize(("method", "settings"), OTHER_SETTINGS, ids=str)
+def test_settings_that_keep_other_state_keep_it_whole(method, settings, check):
+    check(method, settings)
+
+
+# --- streams -------------------------------------------------------------------------------------------------------
+
+COUNT, BATCH_SIZE, CLASSES = 22, 8, 4
+NAMES = ("clean", "contrast", "gaussian_noise")
+SCHEDULES = get_args(StreamSettings.model_fields["schedule"].annotation)
+ORDERS = get_args(StreamSettings.model_fields["order"].annotation)
+
+
+@pytest.fixture(scope="module")
+def source():
+    generator = np.random.default_rng(0)
+    images = generator.integers(256, size=(COUNT, 32, 32, 3), dtype=np.uint8)
+    return ArrayImages(
+        "made-up", images, generator.integers(CLASSES, size=COUNT), [f"class {n}" for n in range(CLASSES)]
+    )
+
+
+@pytest.fixture(params=SCHEDULES)
+def schedule(request):
+    return request.param
+
+
+@pytest.fixture(params=ORDERS)
+def stream(request, schedule, source):
+    settings = StreamSettings(
+        schedule=schedule,
+        corruptions=NAMES[1:2] if schedule == "single" else NAMES,
+        order=request.param,
+        batch_size=BATCH_SIZE,
+        rounds=2,
+        severity=3,
+    )
+    return CorruptedStream(settings, source)
+
+
+def sizes_of_stretches(batches):
+    sizes = []
+    for batch in batches:
+        if batch.starts_domain:
+            sizes.append([])
+        sizes[-1].append(len(batch.images))
+    return sizes
+
+
+def assert_equal_batches(one, other):
+    assert len(one) == len(other)
+    for left, right in zip(one, other, strict=True):
+        assert torch.equal(left.images, right.images)
+        assert torch.equal(left.labels, right.labels)
+        assert (left.domain, left.index, left.starts_domain) == (right.domain, right.index, right.starts_domain)
+
+
+def test_two_passes_give_the_same_bits(stream):
+    first = list(stream)
+    torch.manual_seed(1)
+    np.random.seed(1)
+    assert_equal_batches(first, list(stream))
+
+
+def test_the_length_is_the_number_of_batches_and_they_are_numbered(stream):
+    assert [batch.index for batch in stream] == list(range(len(stream)))
+
+
+def test_images_are_floats_in_0_to_1(stream):
+    for batch in islice(stream, 4):
+        assert batch.images.dtype == torch.float32
+        assert batch.images.shape[1:] == (3, 32, 32)
+        assert 0 <= batch.images.min() <= batch.images.max() <= 1
+
+
+def test_the_last_smaller_batch_is_kept(stream, schedule):
+    stretches = sizes_of_stretches(stream)
+    if schedule == "mixed":
+        assert stretches == [[BATCH_SIZE] * 8 + [2]]
+    else:
+        assert stretches == [[BATCH_SIZE, BATCH_SIZE, 6]] * (len(stream) // 3)
+
+
+def test_going_on_from_a_batch_equals_skipping_to_it(stream):
+    batches = list(stream)
+    for first in (0, 1, 3, 4, len(batches) - 1, len(batches)):
+        assert_equal_batches(batches[first:], list(stream.from_batch(first)))
+
+
+def test_labels_are_those_of_the_dataset_and_every_image_comes_once_a_domain(stream, source, schedule):
+    number_of = {}
+    clean = torch.from_numpy(source.images(np.arange(COUNT))).permute(0, 3, 1, 2)
+    for name in NAMES:
+        for severity in (1, 2, 3, 4, 5) if schedule == "gradual" else (3,):
+            corrupted = clean if name == "clean" else corrupt(clean, name, severity)
+            for number, image in enumerate(corrupted):
+                number_of[image.float().div(255).numpy().tobytes()] = (name, number)
+    seen = []
+    for batch in stream:
+        for image, label in zip(batch.images, batch.labels.tolist(), strict=True):
+            name, number = number_of[image.numpy().tobytes()]
+            assert label == source.labels[number]
+            assert batch.domain.name in (name, "mixed")
+            seen.append((name, number))
+    times = {"gradual": 9, "recurring": 2}.get(schedule, 1)
+    assert Counter(seen) == {(name, number): times for name in stream.settings.corruptions for number in range(COUNT)}
+
+
+def test_the_order_is_the_same_in_every_domain(stream, schedule):
+    if schedule == "mixed":
+        assert len(sizes_of_stretches(stream)) == 1
+        return
+    labels = torch.cat([batch.labels for batch in stream]).view(-1, COUNT)
+    assert (labels == labels[0]).all()
+
+
+def test_a_recipe_is_plain_data_with_every_setting(stream):
+    recipe = stream.recipe()
+    assert set(StreamSettings.model_fields) <= set(recipe)
+    assert recipe["images_per_domain"] == COUNT
+
+
+# --- corruptions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pixels():
+    generator = torch.Generator().manual_seed(0)
+    coarse = torch.rand(3, 3, 8, 8, generator=generator)
+    smooth = torch.nn.functional.interpolate(coarse, size=32, mode="bilinear").clamp(0, 1)
+    return (smooth * 255).round().to(torch.uint8)
+
+
+@pytest.mark.parametrize("name", list_corruptions("all"))
+class TestCorruption:
+    """What holds for every corruption."""
+
+    def test_shape_dtype_and_range_are_kept_at_every_severity(self, name, pixels):
+        for severity in range(1, 6):
+            for images in (pixels, pixels.float() / 255, pixels.double() / 255):
+                result = corrupt(images, name, severity)
+                assert result.shape == images.shape
+                assert result.dtype == images.dtype
+                if images.is_floating_point():
+                    assert 0 <= result.min() <= result.max() <= 1
+
+    def test_it_changes_the_images_and_leaves_those_handed_in_alone(self, name, pixels):
+        before = pixels.clone()
+        assert not torch.equal(corrupt(pixels, name, 5), before)
+        assert torch.equal(pixels, before)
+
+    def test_the_seed_alone_decides(self, name, pixels):
+        torch.manual_seed(1)
+        np.random.seed(1)
+        first = corrupt(pixels, name, 3, seed=7)
+        torch.manual_seed(2)
+        np.random.seed(2)
+        before = torch.get_rng_state()
+        assert torch.equal(corrupt(pixels, name, 3, seed=7), first)
+        assert torch.equal(torch.get_rng_state(), before)
+
+    def test_an_image_is_corrupted_alike_in_any_batch(self, name, pixels):
+        together = corrupt(pixels, name, 4, indices=[10, 11, 12])
+        alone = corrupt(pixels[[2, 0]], name, 4, indices=[12, 10])
+        assert torch.equal(alone, together[[2, 0]])

@@ -1,0 +1,164 @@
+"""Settings: from TOML, presets and --set."""
+
+from typing import Literal
+
+import pytest
+from pydantic import Field, PositiveInt, ValidationError, field_validator
+
+from driftlaw.errors import UsageError
+from driftlaw.settings import Settings, list_presets, merge, parse, parse_assignments, read_preset, read_toml
+
+
+class Oven(Settings):
+    degrees: float = Field(default=180.0, ge=0)
+    mode: Literal["grill", "fan"] = "fan"
+    trays: PositiveInt = 1
+    dish: str = "pie"
+
+    @field_validator("dish")
+    @classmethod
+    def _edible(cls, value):
+        if value == "stone":
+            raise ValueError("nobody eats stone")
+        return value
+
+
+def test_values_are_typed():
+    oven = parse(Oven, {"degrees": "200", "trays": 2}, where="the oven")
+    assert (oven.degrees, oven.trays, oven.mode) == (200.0, 2, "fan")
+
+
+def test_settings_are_frozen():
+    with pytest.raises(ValidationError):
+        Oven().degrees = 3
+
+
+def test_all_problems_are_told_at_once():
+    with pytest.raises(UsageError) as caught:
+        parse(Oven, {"degres": 1, "mode": "gril", "trays": 0, "dish": "stone"}, where="the oven")
+    told = str(caught.value)
+    assert told.startswith("wrong settings for the oven:")
+    assert "unknown setting «degres»: did you mean «degrees»? Valid settings: degrees, mode, trays, dish" in told
+    assert "mode = 'gril'" in told
+    assert "'grill' or 'fan'" in told
+    assert "trays = 0" in told
+    assert "dish = 'stone': nobody eats stone" in told
+    assert len(told.splitlines()) == 5
+
+
+def test_a_group_without_settings_says_so():
+    with pytest.raises(UsageError, match="unknown setting «tau»: Valid settings: none"):
+        parse(Settings, {"tau": 1}, where="method source")
+
+
+def test_defaults_are_checked_too():
+    class Broken(Settings):
+        trays: PositiveInt = 0
+
+    with pytest.raises(UsageError, match="trays = 0"):
+        parse(Broken, {}, where="the oven")
+
+
+def test_a_toml_file_is_read(tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_text('title = "é"\n[stream]\nseverity = 3\n', encoding="utf-8")
+    assert read_toml(path) == {"title": "é", "stream": {"severity": 3}}
+
+
+@pytest.mark.parametrize("content", [b"[stream\n", b"a = \xff\xfe"])
+def test_a_broken_toml_file_is_named(tmp_path, content):
+    path = tmp_path / "own.toml"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"own\.toml is not valid TOML"):
+        read_toml(path)
+
+
+def test_the_line_of_a_syntax_error_is_told(tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_text("a = 1\nb = \n")
+    with pytest.raises(UsageError, match="line 2"):
+        read_toml(path)
+
+
+def test_a_missing_or_unreadable_settings_file_is_wrong_use(tmp_path):
+    with pytest.raises(UsageError, match=r"no settings file at .*none\.toml"):
+        read_preset(str(tmp_path / "none.toml"))
+    (tmp_path / "folder.toml").mkdir()
+    with pytest.raises(UsageError, match=r"cannot read .*folder\.toml: Is a directory"):
+        read_preset(str(tmp_path / "folder.toml"))
+
+
+def test_every_preset_has_a_title_a_stream_weights_and_methods():
+    assert {"embedded", "cifar10-c"} <= set(list_presets())
+    for name in list_presets():
+        preset = read_preset(name)
+        assert preset["title"]
+        assert preset["stream"]["dataset"]
+        assert preset["model"]["weights"]
+        assert {"source", "law"} <= set(preset["methods"])
+
+
+def test_an_unknown_preset_names_its_neighbour():
+    with pytest.raises(UsageError, match="unknown preset «embeded»: did you mean «embedded»"):
+        read_preset("embeded")
+
+
+def test_a_users_own_file_is_a_preset(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("[stream]\nseverity = 2\n")
+    assert read_preset(str(path)) == {"stream": {"severity": 2}}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0.6", 0.6),
+        ("1e-3", 1e-3),
+        ("3", 3),
+        ("true", True),
+        ("True", "True"),
+        ("[1, 2]", [1, 2]),
+        ('["fog", "snow"]', ["fog", "snow"]),
+        ('"0.6"', "0.6"),
+        ("module", "module"),
+        ("a/path with spaces.npy", "a/path with spaces.npy"),
+        ("x=y", "x=y"),
+        ("", ""),
+    ],
+)
+def test_a_value_is_read_as_toml_else_as_text(text, value):
+    found = parse_assignments([f"law.tau={text}"])["law"]["tau"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_assignments_become_tables_and_later_ones_win():
+    given = ["law.tau=0.5", "stream.severity=3", "law.tau = 0.6", "law.grouping=module", "epochs=3"]
+    assert parse_assignments(given) == {
+        "law": {"tau": 0.6, "grouping": "module"},
+        "stream": {"severity": 3},
+        "epochs": 3,
+    }
+
+
+@pytest.mark.parametrize("wrong", ["law.tau", "=3", "law.=3", ".tau=3", "law..tau=3", ""])
+def test_a_wrong_assignment_is_told_with_an_example(wrong):
+    with pytest.raises(UsageError, match=r"expected key=value, such as law\.tau=0\.6"):
+        parse_assignments([wrong])
+
+
+def test_a_value_cannot_be_a_table_as_well():
+    with pytest.raises(UsageError, match="«law» was given a value before"):
+        parse_assignments(["law=3", "law.tau=0.6"])
+
+
+def test_merging_lays_values_on_top_and_leaves_both_as_they_were():
+    base, over = {"law": {"tau": 1.0, "grouping": "tensor"}, "a": 1}, {"law": {"tau": 0.6}, "b": {"c": 2}}
+    assert merge(base, over) == {"law": {"tau": 0.6, "grouping": "tensor"}, "a": 1, "b": {"c": 2}}
+    assert base == {"law": {"tau": 1.0, "grouping": "tensor"}, "a": 1}
+    assert over == {"law": {"tau": 0.6}, "b": {"c": 2}}
+
+
+def test_a_value_replaces_a_table_and_a_table_a_value():
+    assert merge({"a": {"b": 1}}, {"a": 2}) == {"a": 2}
+    assert merge({"a": 2}, {"a": {"b": 1}}) == {"a": {"b": 1}}

@@ -1,0 +1,271 @@
+"""The training loop."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from driftlaw import probes
+from driftlaw.datasets import ArrayImages
+from driftlaw.errors import DataError, UsageError
+from driftlaw.files import sha256_of
+from driftlaw.models import load_model, weights_sha256
+from driftlaw.records import read_lines
+from driftlaw.training import Recipe, Training, loop, train
+
+CPU = torch.device("cpu")
+
+
+def easy_images(name, count, seed):
+    """Return noise that is brighter in the upper or in the lower half: two classes that a network learns at once."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % 2
+    images = rng.integers(0, 100, (count, 16, 16, 3), dtype=np.uint8)
+    for image, label in zip(images, labels, strict=True):
+        image[:8] += np.uint8(150 * (label == 0))
+        image[8:] += np.uint8(150 * (label == 1))
+    return ArrayImages(name, images, labels, ["upper", "lower"], {"split": name})
+
+
+TRAIN, TEST = easy_images("train", 48, 0), easy_images("test", 20, 1)
+
+
+def training(folder, *, seed=0, command="", **recipe):
+    recipe = {"epochs": 3, "batch_size": 16, "learning_rate": 0.05, "crop_padding": 1} | recipe
+    place = folder / "net.safetensors"
+    return Training("wrn_10_1", TRAIN, TEST, Recipe(**recipe), place, CPU, seed, command)
+
+
+def without_timing(line):
+    return {key: value for key, value in line.items() if key not in ("timing", "command", "commit")}
+
+
+def test_a_tiny_training_learns_and_writes_weights_and_record(tmp_path):
+    told = []
+    plan = training(tmp_path, command="driftlaw train")
+    closing = train(plan, progress=told.append)
+    assert closing["accuracy"] > 90
+    assert sorted(os.listdir(tmp_path)) == ["net.safetensors", "net.train.jsonl"]
+    header, *epochs, last = read_lines(plan.record)
+    assert header["format"] == "driftlaw-train-1"
+    assert (header["model"], header["seed"], header["command"]) == ("wrn_10_1", 0, "driftlaw train")
+    assert header["dataset"] == TRAIN.facts()
+    assert header["recipe"] == plan.recipe.model_dump(mode="json")
+    assert header["precision"] == "float32"
+    assert [line["epoch"] for line in epochs] == [1, 2, 3]
+    assert epochs == told
+    assert epochs[-1]["loss"] < epochs[0]["loss"] / 2
+    assert epochs[0]["learning_rate"] == 0.05
+    assert last == closing
+    assert closing["test"] == TEST.facts()
+    model = load_model(plan.weights, num_classes=2)
+    assert closing["weights_sha256"] == weights_sha256(model)
+    assert closing["file_sha256"] == sha256_of(plan.weights)
+    assert model.info["accuracy"] == closing["accuracy"]
+    assert model.info["dataset"] == "train"
+
+
+def test_the_accuracy_is_that_of_the_weights_on_disk(tmp_path):
+    plan = training(tmp_path, epochs=1)
+    closing = train(plan)
+    model = load_model(plan.weights)
+    images = torch.from_numpy(TEST.images(range(20))).permute(0, 3, 1, 2).float() / 255
+    right = int((model(images).argmax(1).numpy() == TEST.labels).sum())
+    assert closing["accuracy"] == pytest.approx(100 * right / 20)
+    assert loop.evaluate(model, TEST, CPU) == closing["accuracy"]
+
+
+def test_the_seed_alone_decides(tmp_path):
+    torch.manual_seed(5)
+    one = train(training(tmp_path / "one", epochs=1))
+    torch.manual_seed(6)
+    before = torch.get_rng_state()
+    two = train(training(tmp_path / "two", epochs=1))
+    assert torch.equal(torch.get_rng_state(), before)
+    other = train(training(tmp_path / "other", epochs=1, seed=1))
+    assert one["file_sha256"] == two["file_sha256"]
+    assert one["weights_sha256"] != other["weights_sha256"]
+
+
+class Killed(Exception):
+    """What a kill looks like from inside."""
+
+
+def killed_after(epoch, kind=Killed):
+    def progress(line):
+        if line["epoch"] == epoch:
+            raise kind
+
+    return progress
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 3])
+def test_a_killed_training_goes_on_and_ends_in_the_same_weights_and_record(tmp_path, monkeypatch, epoch):
+    undisturbed = training(tmp_path / "a", epochs=3)
+    train(undisturbed)
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1.0)
+    plan = training(tmp_path / "b", epochs=3)
+    with pytest.raises(Killed):
+        train(plan, progress=killed_after(epoch))
+    assert not plan.weights.exists()
+    assert plan.checkpoint.exists() == (epoch > 1)
+    told = []
+    train(plan, progress=lambda line: told.append(line["epoch"]))
+    assert told == list(range(max(epoch, 1), 4))
+    assert plan.weights.read_bytes() == undisturbed.weights.read_bytes()
+    assert list(map(without_timing, read_lines(plan.record))) == list(
+        map(without_timing, read_lines(undisturbed.record))
+    )
+    assert not plan.checkpoint.exists()
+
+
+def test_an_interrupted_training_saves_its_last_whole_epoch_first(tmp_path):
+    undisturbed, plan = training(tmp_path / "a"), training(tmp_path / "b")
+    train(undisturbed)
+    with pytest.raises(KeyboardInterrupt):
+        train(plan, progress=killed_after(2, KeyboardInterrupt))
+    assert plan.checkpoint.exists()
+    told = []
+    train(plan, progress=lambda line: told.append(line["epoch"]))
+    assert told == [3]
+    assert plan.weights.read_bytes() == undisturbed.weights.read_bytes()
+
+
+def test_an_interrupt_in_the_middle_of_an_epoch_loses_only_that_epoch(tmp_path, monkeypatch):
+    undisturbed, plan = training(tmp_path / "a"), training(tmp_path / "b")
+    train(undisturbed)
+    steps, real = [], loop._Run._step
+
+    def step(self, chosen, epoch):
+        steps.append(epoch)
+        if len(steps) == 5:  # the second of three steps of the second epoch
+            raise KeyboardInterrupt
+        return real(self, chosen, epoch)
+
+    monkeypatch.setattr(loop._Run, "_step", step)
+    with pytest.raises(KeyboardInterrupt):
+        train(plan)
+    assert len(read_lines(plan.record)) == 2
+    train(plan)
+    assert plan.weights.read_bytes() == undisturbed.weights.read_bytes()
+
+
+def interrupted(tmp_path, **recipe):
+    plan = training(tmp_path, **recipe)
+    with pytest.raises(KeyboardInterrupt):
+        train(plan, progress=killed_after(1, KeyboardInterrupt))
+    return plan
+
+
+def test_another_trainings_checkpoint_is_refused_and_kept(tmp_path):
+    plan = interrupted(tmp_path)
+    record, checkpoint = plan.record.read_bytes(), plan.checkpoint.read_bytes()
+    for other in (training(tmp_path, weight_decay=0.1), training(tmp_path, seed=1)):
+        with pytest.raises(DataError, match=r"net\.checkpoint\.pt was written by another training .*delete the file"):
+            train(other)
+    assert plan.record.read_bytes() == record
+    assert plan.checkpoint.read_bytes() == checkpoint
+
+
+def test_another_commit_or_command_may_go_on(tmp_path, monkeypatch):
+    interrupted(tmp_path)
+    monkeypatch.setattr(probes, "_commit", lambda: "another")
+    assert train(training(tmp_path, command="the same, typed otherwise"))["closing"]
+
+
+def test_a_damaged_checkpoint_is_told(tmp_path):
+    plan = interrupted(tmp_path)
+    plan.checkpoint.write_bytes(plan.checkpoint.read_bytes()[:1000])
+    with pytest.raises(DataError, match=r"net\.checkpoint\.pt is damaged .*delete it to train from the start"):
+        train(plan)
+
+
+def test_a_checkpoint_without_its_record_is_told(tmp_path):
+    plan = interrupted(tmp_path)
+    plan.record.unlink()
+    with pytest.raises(DataError, match=r"net\.train\.jsonl ends before line 2"):
+        train(plan)
+
+
+def test_a_loss_that_is_no_number_stops_the_training_with_a_remedy(tmp_path):
+    plan = training(tmp_path, learning_rate=1e30, warmup_epochs=0)
+    with pytest.raises(DataError, match=r"the loss became nan in epoch 1 at a rate of up to 1e\+30: .*learning_rate=…"):
+        train(plan)
+    assert not plan.weights.exists()
+
+
+def test_an_infinite_loss_stops_it_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop._Run, "_step", lambda self, chosen, epoch: torch.tensor(float("inf")))
+    with pytest.raises(DataError, match="the loss became inf"):
+        train(training(tmp_path))
+
+
+def test_weight_decay_holds_for_all_parameters_norms_and_biases_too(tmp_path):
+    run = loop._Run(training(tmp_path, weight_decay=0.01))
+    (group,) = run.optimizer.param_groups
+    assert group["weight_decay"] == 0.01
+    assert len(group["params"]) == len(list(run.model.parameters()))
+    assert group["nesterov"]
+    before = {name: value.detach().clone() for name, value in run.model.named_parameters()}
+    for value in run.model.parameters():
+        value.grad = torch.zeros_like(value)
+    run.optimizer.step()
+    for name, value in run.model.named_parameters():
+        # Nesterov's first step is 1.9 times the gradient
+        torch.testing.assert_close(value.detach(), before[name] * (1 - 0.05 * 0.01 * 1.9), msg=name)
+
+
+def test_every_image_is_seen_once_an_epoch_at_the_scheduled_rate(tmp_path, monkeypatch):
+    run = loop._Run(training(tmp_path, epochs=4))
+    seen, rates = [], []
+    real = loop._Run._step
+
+    def step(self, chosen, epoch):
+        loss = real(self, chosen, epoch)
+        seen.extend(chosen.tolist())
+        rates.append(self.optimizer.param_groups[0]["lr"])
+        return loss
+
+    monkeypatch.setattr(loop._Run, "_step", step)
+    run.next_epoch()
+    assert sorted(seen) == list(range(48))
+    assert rates == pytest.approx([0, 0.05 / 3, 0.05 * 2 / 3])
+    run.next_epoch()
+    assert seen[48:] != seen[:48]
+
+
+def test_bf16_falls_back_to_float32_where_the_device_cannot(tmp_path, monkeypatch):
+    monkeypatch.setattr(probes, "can_train_in_bf16", lambda device: False)
+    plan = training(tmp_path, epochs=1, precision="bf16")
+    train(plan)
+    assert read_lines(plan.record)[0]["precision"] == "float32"
+    monkeypatch.setattr(probes, "can_train_in_bf16", lambda device: True)
+    assert loop._Run(plan).precision == "bf16"
+
+
+def test_weights_are_float32_whatever_the_precision(tmp_path, monkeypatch):
+    monkeypatch.setattr(probes, "can_train_in_bf16", lambda device: True)
+    seen = []
+    run = loop._Run(training(tmp_path, epochs=1, precision="bf16"))
+    run.forward = lambda images: (
+        seen.append(torch.is_autocast_enabled("cpu")) or run.model.head(images.mean((2, 3)).repeat(1, 22)[:, :64])
+    )
+    run.next_epoch()
+    assert set(seen) == {True}
+    assert {value.dtype for value in run.model.parameters()} == {torch.float32}
+
+
+def test_an_unknown_network_writes_nothing(tmp_path):
+    plan = Training("wrn_1O_1", TRAIN, TEST, Recipe(), tmp_path / "net.safetensors", CPU)
+    with pytest.raises(UsageError, match="unknown model «wrn_1O_1»"):
+        train(plan)
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_record_is_json_to_the_last_digit(tmp_path):
+    plan = training(tmp_path, epochs=1)
+    train(plan)
+    for line in plan.record.read_text().splitlines():
+        json.loads(line, parse_constant=pytest.fail)
