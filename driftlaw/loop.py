@@ -16,9 +16,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from driftlaw.checkpoints import load_checkpoint, save_checkpoint
 from driftlaw.contract import Adapter, Batch, Stream
 from driftlaw.errors import UsageError
-from driftlaw.files import atomic_path
 from driftlaw.models import weights_sha256
 from driftlaw.probes import as_input, count_flops, environment, peak_bytes, timed
 from driftlaw.records import RecordWriter, RunRecord, read_record
@@ -118,7 +118,7 @@ class _Run:
             )
         self.finished_already = bool(lines[-1].get("closing"))
         if not self.finished_already and self.checkpoint.exists():
-            state = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
+            state = load_checkpoint(self.checkpoint, self.device)
             if len(lines) > state["batches"]:
                 self.adapter.load_state_dict(state["adapter"])
                 self.header, self.lines = lines[0], lines[1 : 1 + state["batches"]]
@@ -203,8 +203,7 @@ class _Run:
 
     def _save(self) -> None:
         self._record.sync()
-        with atomic_path(self.checkpoint) as temporary:
-            torch.save({"batches": len(self.lines), "adapter": self.adapter.state_dict()}, temporary)
+        save_checkpoint({"batches": len(self.lines), "adapter": self.adapter.state_dict()}, self.checkpoint)
         self.saved_at = time.monotonic()
 
 

@@ -13,6 +13,7 @@ from driftlaw.checks import CHECKS
 from driftlaw.corruptions import corrupt, list_corruptions
 from driftlaw.datasets import ArrayImages
 from driftlaw.streams import CorruptedStream, StreamSettings
+from driftlaw.streams.pixels import Pixels
 
 # --- methods -------------------------------------------------------------------------------------------------------
 
@@ -69,7 +70,7 @@ def stream(request, schedule, source):
         rounds=2,
         severity=3,
     )
-    return CorruptedStream(settings, source)
+    return CorruptedStream(settings, Pixels(source, None, settings.corruption_seed, "cpu"))
 
 
 def sizes_of_stretches(batches):

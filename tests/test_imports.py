@@ -26,6 +26,7 @@ RANKS = (
         "ingredients": set(),
         "records": set(),
         "probes": set(),
+        "checkpoints": set(),
     },
     {
         "streams": {"contract", "corruptions", "datasets"},
@@ -33,8 +34,8 @@ RANKS = (
         "reports": {"records"},
     },
     {
-        "loop": {"contract", "records", "probes", "models"},
-        "training": {"datasets", "models", "records", "probes"},
+        "loop": {"contract", "records", "probes", "models", "checkpoints"},
+        "training": {"datasets", "models", "records", "probes", "checkpoints"},
     },
     {
         "experiments": {"loop", "streams", "adapters", "models", "records", "reports"},
@@ -60,6 +61,7 @@ OUTSIDE = {
     "ingredients": {"torch"},
     "records": {"numpy"},
     "probes": {"torch", "numpy"},
+    "checkpoints": {"torch"},
     "reports": {"numpy", "jinja2", "markupsafe", "matplotlib", "rich"},
     "errors": set(),
     "places": set(),

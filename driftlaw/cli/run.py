@@ -73,6 +73,9 @@ class _Plan:
 
         tables = read_preset(preset)
         changes = parse_assignments(assignments)
+        for name, table in changes.items():
+            if not isinstance(table, dict):
+                raise UsageError(f"--set {name}={table}: expected one of its settings, such as {name}.SETTING={table}")
         self.data_dir = data_dir
         self.preset = Path(preset).stem
         self.stream = merge(tables.get("stream", {}), changes.pop("stream", {}))
@@ -120,13 +123,13 @@ class _Plan:
         model = load_model(self.model["weights"], folder=self.data_dir)
         model = model.to(device, memory_format=torch.channels_last)
         self._check(model)
-        records = []
+        records, stream = [], None
         with progress_bar() as bar:
             for method, seed in self.cells:
                 sink = self.sink(out, method, seed)
                 if again:
                     sink.unlink(missing_ok=True)
-                stream = make_stream(self.stream, data_dir=self.data_dir, device=device, seed=seed)
+                stream = make_stream(self.stream, data_dir=self.data_dir, device=device, like=stream, seed=seed)
                 adapter = make_adapter(method, model, self.settings[method], seed=seed)
                 task = bar.add_task(f"{method:>8} seed {seed}", total=len(stream))
                 record = loop.run(

@@ -124,13 +124,14 @@ def dragged(images: Tensor, radius: float, sigma: float, draws: Draws, low: floa
     pixel along the line, edge pixels repeated, the sum cut to a whole grey level (as the statistics of the original's
     output show: half a level darker than the clean images).
     """
-    taps = 2 * math.ceil(radius) + 1
+    weights = _half_gaussian(2 * math.ceil(radius) + 1, sigma)
+    taps = len(weights)
     left = taps - 1 if low < -90 or high > 90 else 0
     wide = torch.nn.functional.pad(images, (left, taps - 1, 0, 0), mode="replicate")
     runs = windows(wide.view(-1), images.shape[-1])
     total = torch.zeros(images.shape[:3].numel(), images.shape[-1], device=images.device)
     places = _tap_places(wide, taps, left, draws.direction("angle", low, high))
-    for weight, rows in zip(_half_gaussian(taps, sigma), places, strict=True):
+    for weight, rows in zip(weights, places, strict=True):
         # Whole grey levels times weights on the grid: this sum is exact in float32.
         total.add_(runs.index_select(0, rows), alpha=weight)
     return total.floor_().view(images.shape)
@@ -149,8 +150,9 @@ def _tap_places(wide: Tensor, taps: int, left: int, direction: tuple[Tensor, Ten
 
 @lru_cache(maxsize=32)
 def _half_gaussian(taps: int, sigma: float) -> tuple[float, ...]:
+    """Return the weights of the taps; those at the far end that are zero on the grid are left out."""
     weights = torch.exp(-0.5 * (torch.arange(taps, dtype=torch.float64) / sigma) ** 2)
-    return tuple(exact(weights / weights.sum()).tolist())
+    return tuple(weight for weight in exact(weights / weights.sum()).tolist() if weight)
 
 
 def zoom_blur(images: Tensor, numbers: Numbers, draws: Draws) -> Tensor:

@@ -100,7 +100,8 @@ def _through_blocks(planes: Tensor, table: Tensor) -> Tensor:
     cosines = _cosines(planes.device)
     # Rows then columns on the way out, columns then rows on the way back, each rounded as libjpeg rounds it.
     coefficients = _turned(_turned(blocks, cosines.mT, 11), cosines.mT, 15).div_(8 * table)
-    kept = (coefficients.abs().add_(0.5).floor_() * coefficients.sign()).mul_(table)
+    half = torch.full((), 0.5, dtype=torch.float64, device=planes.device)
+    kept = coefficients.add_(torch.copysign(half, coefficients)).trunc_().mul_(table)
     pixels = _turned(_turned(kept.mT, cosines, 11), cosines, 18).mT.add_(128).clamp_(0, 255)
     tiled = pixels.to(torch.float32).permute(0, 1, 2, 4, 3, 5)
     return tiled.reshape(count, depth, 8 * down, 8 * across)[..., :height, :width]

@@ -39,14 +39,14 @@ def shot_noise(images: Tensor, numbers: Numbers, draws: Draws) -> Tensor:
     Drawn exactly, by Walker's alias method, from one table a grey level; float images take the nearest of 256 levels.
     """
     (rate,) = numbers
-    thresholds, values, aliases, column_bits = _alias_tables(rate, images.device)
+    thresholds, values, column_bits = _alias_tables(rate, images.device)
     halves = draws.halves("photons", images[0].numel()).reshape(images.shape)
     # A shift keeps the sign: columns run from −half of them on.
     columns = (halves >> (32 - column_bits)).add_(2 ** (column_bits - 1))
     cells = columns.add_(images.round().to(torch.int32).mul_(2**column_bits)).to(torch.int64)
     fractions = halves.bitwise_and_(2 ** (32 - column_bits) - 1)
-    stays = fractions < torch.take(thresholds, cells)
-    return torch.where(stays, torch.take(values, cells), torch.take(aliases, cells))
+    leaves = fractions >= torch.take(thresholds, cells)
+    return torch.take(values, cells.mul_(2).add_(leaves))
 
 
 def _normal_like(images: Tensor, draws: Draws) -> Tensor:
@@ -54,8 +54,8 @@ def _normal_like(images: Tensor, draws: Draws) -> Tensor:
 
 
 @lru_cache(maxsize=32)
-def _alias_tables(rate: float, device: torch.device) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Return thresholds, first and second value of every cell (256 levels × columns, flat), and log₂ of columns."""
+def _alias_tables(rate: float, device: torch.device) -> tuple[Tensor, Tensor, int]:
+    """Return thresholds and value pairs of all cells (256 levels × columns, flat), and log₂ of the columns."""
     means = np.arange(256) / 255 * rate
     reach = int(9 * np.sqrt(rate) + 12)
     column_bits = int(np.ceil(np.log2(2 * reach + 1)))
@@ -65,9 +65,9 @@ def _alias_tables(rate: float, device: torch.device) -> tuple[Tensor, Tensor, Te
     keep, other = _alias(chances)
     thresholds = np.round(keep * 2 ** (32 - column_bits)).astype(np.int32)
     values = _grey_levels(outcomes, rate)
-    aliases = np.take_along_axis(values, other, 1)
-    flat = [torch.from_numpy(table).reshape(-1).to(device) for table in (thresholds, values, aliases)]
-    return flat[0], flat[1], flat[2], column_bits
+    pairs = np.stack([values, np.take_along_axis(values, other, 1)], 2)
+    flat = [torch.from_numpy(table).reshape(-1).to(device) for table in (thresholds, pairs)]
+    return flat[0], flat[1], column_bits
 
 
 def _grey_levels(photons: np.ndarray, rate: float) -> np.ndarray:

@@ -72,7 +72,7 @@ class Draw:
 
 
 def augment(images: Tensor, draw: Draw) -> Tensor:
-    """Return images (n, 3, h, w) in [0, 1] with one draw applied to all of them; no gradient flows."""
+    """Return images (n, c, h, w) in [0, 1] with one draw applied to all of them; no gradient flows."""
     with torch.no_grad():
         images = images.clamp(0, 1)
         for name, amount in draw.jitter:
@@ -89,6 +89,8 @@ def _noise_like(images: Tensor, seed: int) -> Tensor:
 
 
 def _grey(images: Tensor) -> Tensor:
+    if images.shape[1] != len(GREY):
+        return images.mean(dim=1, keepdim=True)
     red, green, blue = images.unbind(1)
     return (GREY[0] * red + GREY[1] * green + GREY[2] * blue).unsqueeze(1)
 
@@ -106,6 +108,8 @@ def _contrast(images: Tensor, amount: float) -> Tensor:
 
 
 def _saturation(images: Tensor, amount: float) -> Tensor:
+    if images.shape[1] != len(GREY):
+        return images  # no colour to change
     return _blend(images, _grey(images), amount)
 
 
@@ -114,7 +118,9 @@ def _gamma(images: Tensor, amount: float) -> Tensor:
 
 
 def _hue(images: Tensor, turn: float) -> Tensor:
-    """Turn the hue by ``turn`` of a full circle, value and saturation kept."""
+    """Turn the hue by ``turn`` of a full circle, value and saturation kept; images without colour stay as they are."""
+    if images.shape[1] != len(GREY):
+        return images
     high, low = images.amax(1, keepdim=True), images.amin(1, keepdim=True)
     chroma = high - low
     safe = torch.where(chroma == 0, torch.ones_like(chroma), chroma)

@@ -14,11 +14,12 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_va
 from torch import Tensor
 
 from driftlaw.contract import Batch, Domain, Stream
-from driftlaw.corruptions import corrupt, list_corruptions
+from driftlaw.corruptions import list_corruptions
 from driftlaw.datasets import CorruptedArchive, ImageSource, load_dataset, open_archive
 from driftlaw.errors import UsageError, unknown
 from driftlaw.settings import Settings, merge, parse, read_preset
 from driftlaw.streams.orders import image_order
+from driftlaw.streams.pixels import Pixels
 from driftlaw.streams.schedules import CLEAN, MIXED, SCHEDULES
 
 PIXELS_AT_ONCE = 2**24  # numbers corrupted in one go on a GPU, where a launch costs more than a pixel
@@ -85,20 +86,13 @@ class CorruptedStream(Stream):
 
     Args:
         settings: what the stream is made of.
-        source: the clean images.
-        archive: corrupted images to read in place of making them.
-        device: where the images are corrupted and handed out.
+        pixels: the images, clean and corrupted.
     """
 
-    def __init__(
-        self,
-        settings: StreamSettings,
-        source: ImageSource,
-        archive: CorruptedArchive | None = None,
-        device: torch.device | str = "cpu",
-    ) -> None:
-        self.settings, self.source, self.archive = settings, source, archive
-        self.device = torch.device(device)
+    def __init__(self, settings: StreamSettings, pixels: Pixels) -> None:
+        self.settings, self.pixels = settings, pixels
+        self.source, self.archive, self.device = pixels.source, pixels.archive, pixels.device
+        source = pixels.source
         self.num_classes = source.num_classes
         self.numbers = image_order(
             settings.order,
@@ -110,6 +104,8 @@ class CorruptedStream(Stream):
         if len(self.numbers) == 0:
             raise UsageError(f"the dataset {source.name} holds no image: give a folder with pictures in it")
         self._stretches = self._plan()
+        a_batch = settings.batch_size * int(np.prod(pixels.shape))
+        self.batches_at_once = max(PIXELS_AT_ONCE // a_batch, 1) if self.device.type == "cuda" else 1
 
     @property
     def reset_on(self) -> Literal["never", "domain"]:
@@ -172,8 +168,7 @@ class CorruptedStream(Stream):
     def _arrivals(self, stretch: _Stretch, skipped: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the batches of a stretch; several are corrupted at once where that is cheaper."""
         size = self.settings.batch_size
-        height, width = self.source.image_shape
-        at_once = max(PIXELS_AT_ONCE // (3 * height * width * size), 1) if self.device.type == "cuda" else 1
+        at_once = self.batches_at_once
         for start in range(skipped * size, len(stretch.numbers), at_once * size):
             chosen = slice(start, start + at_once * size)
             pixels = self._pixels_of(stretch, chosen)
@@ -184,27 +179,13 @@ class CorruptedStream(Stream):
     def _pixels_of(self, stretch: _Stretch, chosen: slice) -> Tensor:
         numbers = stretch.numbers[chosen]
         if stretch.domain_of is None:
-            return self._pixels(stretch.domain, numbers)
+            return self.pixels.of(stretch.domain, numbers)
         domain_of = stretch.domain_of[chosen]
-        height, width = self.source.image_shape
-        pixels = torch.empty(len(numbers), 3, height, width, dtype=torch.uint8, device=self.device)
+        pixels = torch.empty(len(numbers), *self.pixels.shape, dtype=torch.uint8, device=self.device)
         for position in np.unique(domain_of):
             here = np.flatnonzero(domain_of == position)
-            pixels[torch.from_numpy(here).to(self.device)] = self._pixels(stretch.domains[position], numbers[here])
+            pixels[torch.from_numpy(here).to(self.device)] = self.pixels.of(stretch.domains[position], numbers[here])
         return pixels
-
-    def _pixels(self, domain: Domain, numbers: np.ndarray) -> Tensor:
-        """Return 8-bit images (n, 3, h, w) of a domain, from the archive or made now."""
-        if self.archive is not None and domain.name != CLEAN:
-            return self._tensor(self.archive.images(domain.name, domain.severity, numbers))
-        clean = self._tensor(self.source.images(numbers))
-        if domain.name == CLEAN:
-            return clean
-        seed = self.settings.corruption_seed
-        return corrupt(clean, domain.name, domain.severity, seed=seed, indices=torch.from_numpy(numbers))
-
-    def _tensor(self, pixels: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device).permute(0, 3, 1, 2).contiguous()
 
 
 _DERIVED = ("images_per_domain", "pixels")
@@ -215,6 +196,7 @@ def make_stream(
     *,
     data_dir: str | os.PathLike[str] | None = None,
     device: torch.device | str = "cpu",
+    like: CorruptedStream | None = None,
     **changes: Any,
 ) -> CorruptedStream:
     """Return a stream from a preset's name, a table of settings, or what a stream's ``recipe()`` returned.
@@ -223,14 +205,22 @@ def make_stream(
         preset_or_recipe: such as ``"embedded"`` or ``{"dataset": "cifar10", "severity": 3}``.
         data_dir: where the data lies, where it is not the default folder.
         device: where images are corrupted and handed out.
+        like: a stream of the same images in another order, to share their memory with.
         **changes: settings to change, such as ``limit=400``.
     """
     settings = _settings_of(preset_or_recipe, changes)
+    if like is not None and like.device == torch.device(device) and _same_images(like.settings, settings):
+        return CorruptedStream(settings, like.pixels)
     archive = open_archive(settings.archive, data_dir=data_dir) if settings.archive else None
     source = load_dataset(settings.dataset, data_dir=data_dir, split="test")
     if archive is not None:
         _check_archive(archive, source, settings)
-    return CorruptedStream(settings, source, archive, device)
+    return CorruptedStream(settings, Pixels(source, archive, settings.corruption_seed, device))
+
+
+def _same_images(first: StreamSettings, second: StreamSettings) -> bool:
+    names = ("dataset", "archive", "corruption_seed", "corruptions")
+    return all(getattr(first, name) == getattr(second, name) for name in names)
 
 
 def _settings_of(given: str | Mapping[str, Any] | StreamSettings, changes: Mapping[str, Any]) -> StreamSettings:

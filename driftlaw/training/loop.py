@@ -15,9 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from driftlaw.checkpoints import load_checkpoint, save_checkpoint
 from driftlaw.datasets import ImageSource
 from driftlaw.errors import DataError
-from driftlaw.files import atomic_path, sha256_of
+from driftlaw.files import sha256_of
 from driftlaw.models import build_model, save_model, weights_sha256
 from driftlaw.probes import environment, usable_precision
 from driftlaw.records import RecordWriter
@@ -74,7 +75,8 @@ def train(training: Training, *, progress: Callable[[dict[str, Any]], None] = la
         progress: called with each epoch's line.
     """
     run = _Run(training)
-    with RecordWriter(training.record, keep_lines=1 + run.epoch if run.epoch else 0) as record:
+    fastest_kernels = torch.backends.cudnn.flags(enabled=True, benchmark=True)
+    with fastest_kernels, RecordWriter(training.record, keep_lines=1 + run.epoch if run.epoch else 0) as record:
         if not run.epoch:
             record.write(training.header(run.precision))
         try:
@@ -161,8 +163,7 @@ class _Run:
         if self.last_whole is None:
             return
         record.sync()
-        with atomic_path(self.training.checkpoint) as temporary:
-            torch.save(self.last_whole, temporary)
+        save_checkpoint(self.last_whole, self.training.checkpoint)
         self.saved_at = time.monotonic()
 
     def _state(self) -> dict[str, Any]:
@@ -175,7 +176,7 @@ class _Run:
         }
 
     def _resume(self) -> None:
-        state = _read_checkpoint(self.training.checkpoint, self.device)
+        state = load_checkpoint(self.training.checkpoint, self.device)
         if state["header"] != _identity(self.training.header(self.precision)):
             raise DataError(
                 f"{self.training.checkpoint} was written by another training (recipe, data, seed or machine differ): "
@@ -216,14 +217,6 @@ def _on_device(source: ImageSource, device: torch.device) -> tuple[Tensor, Tenso
     pixels = source.images(np.arange(len(source)))
     images = torch.from_numpy(np.ascontiguousarray(pixels)).to(device).permute(0, 3, 1, 2)
     return images, torch.from_numpy(np.asarray(source.labels)).to(device)
-
-
-def _read_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
-    try:
-        return torch.load(path, map_location=device, weights_only=True)
-    except Exception as error:  # torch raises half a dozen kinds for a file it cannot read
-        reason = str(error).partition("\n")[0]
-        raise DataError(f"{path} is damaged ({reason}): delete it to train from the start") from error
 
 
 def _identity(header: dict[str, Any]) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from driftlaw.corruptions.noise import _alias_tables, _grey_levels
 
 @pytest.mark.parametrize("rate", [3, 75, 500])
 def test_the_alias_tables_hold_the_poisson_chances(rate):
-    thresholds, values, aliases, bits = _alias_tables(rate, torch.device("cpu"))
+    thresholds, values, bits = _alias_tables(rate, torch.device("cpu"))
     keep = thresholds.view(256, -1).numpy() / 2 ** (32 - bits)
-    counts, aliases = (np.rint(table.view(256, -1).numpy() / 255 * rate).astype(int) for table in (values, aliases))
+    counts, aliases = np.rint(values.view(256, -1, 2).numpy() / 255 * rate).astype(int).transpose(2, 0, 1)
     for level in (0, 1, 100, 255):
         chances = np.bincount(counts[level], keep[level] / 2**bits, 2000)
         chances += np.bincount(aliases[level], (1 - keep[level]) / 2**bits, 2000)

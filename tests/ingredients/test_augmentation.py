@@ -51,3 +51,10 @@ def test_one_draw_serves_the_whole_batch_and_the_input_stays_as_it_was():
     noise_free = augment(images, draw) - augment(images.flip(0), draw).flip(0)
     assert noise_free.abs().max() < 0.05  # they differ by the noise alone
     assert torch.equal(images, before)
+
+
+def test_grey_images_keep_their_one_channel():
+    images = some_images(2, 1, 16, 16)
+    augmented = augment(images, Draw.from_generator(torch.Generator().manual_seed(4)))
+    assert augmented.shape == images.shape
+    assert not torch.equal(augmented, images)
