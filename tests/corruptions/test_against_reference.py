@@ -20,6 +20,7 @@ class LoadedDice(Dice):
 
     def __init__(self, name, severity, index):
         self.draws = Draws(0, name, severity, torch.tensor([index]))
+        self.known = {}
 
     def normal(self, purpose, shape):
         return self._shaped(self.draws.normal(purpose, int(np.prod(shape))), shape)
@@ -33,9 +34,11 @@ class LoadedDice(Dice):
     def angle(self, purpose, low, high):
         return low + (high - low) * (int(self.draws.quarters(purpose, 1)) + 2**15 + 0.5) / 2**16
 
-    def jumps(self, purpose, shape, reach):
-        words = self.draws.quarters(purpose, int(np.prod(shape))).numpy().astype(np.int64).reshape(shape)
-        return (words + 2**15) * 2 * reach // 2**16 - reach
+    def jump(self, purpose, place, shape, reach):
+        if purpose not in self.known:
+            words = self.draws.quarters(purpose, 2 * shape[0] * shape[1]).numpy().astype(np.int64)
+            self.known[purpose] = (words.reshape(2, *shape) + 2**15) * 2 * reach // 2**16 - reach
+        return self.known[purpose][:, place[0], place[1]]
 
     @staticmethod
     def _shaped(values, shape):

@@ -35,8 +35,9 @@ class Dice:
     def angle(self, purpose: str, low: float, high: float) -> float:
         return float(self.rng.uniform(low, high))
 
-    def jumps(self, purpose: str, shape: tuple[int, ...], reach: int) -> np.ndarray:
-        return self.rng.integers(-reach, reach, size=shape)
+    def jump(self, purpose: str, place: tuple[int, int], shape: tuple[int, int], reach: int) -> tuple[int, int]:
+        down, across = self.rng.integers(-reach, reach, size=2)
+        return down, across
 
 
 def corrupt(image: np.ndarray, name: str, numbers: tuple[float, ...], dice: Dice) -> np.ndarray:
@@ -137,11 +138,11 @@ def glass_blur(image, numbers, dice):
     x = np.uint8(gaussian_filter(image / 255.0, sigma) * 255 + 1e-9)
     height, width = x.shape[:2]
     for turn in range(rounds):
-        jumps = dice.jumps(f"jumps {turn}", (2, height, width), reach)
         for h in range(height - reach, reach, -1):
             for w in range(width - reach, reach, -1):
                 # The original's swap of two views: the neighbour keeps what it has.
-                x[h, w] = x[h + jumps[0, h, w], w + jumps[1, h, w]]
+                down, across = dice.jump(f"jumps {turn}", (h, w), (height, width), reach)
+                x[h, w] = x[h + down, w + across]
     return np.clip(gaussian_filter(x / 255.0, sigma), 0, 1) * 255
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from driftlaw.training.augmentations import crop_and_flip
-from tests.reference import augmentations as reference
+from tests.reference import crop_and_flip as reference
 
 
 def generator(seed=0):
