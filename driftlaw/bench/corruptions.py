@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-import platform
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from driftlaw import __version__
 from driftlaw.corruptions import corrupt, find_corruption, list_corruptions
 from driftlaw.corruptions.catalogue import SEVERITIES
 from driftlaw.errors import UsageError
 from driftlaw.places import PACKAGE
+from driftlaw.probes import environment, timed
 
 REFERENCE = PACKAGE.parent / "tests" / "reference" / "corruptions.py"
 Told = Callable[[str], None]
@@ -73,7 +70,7 @@ def compare(
         "ratio": plain_seconds / seconds,
         "seconds_per_image": seconds,
         "plain_seconds_per_image": plain_seconds,
-        **surroundings(device),
+        **environment(device),
     }
 
 
@@ -87,35 +84,20 @@ def make_all(images: Tensor, *, device: torch.device, told: Told = lambda name: 
     """
     here = images.to(device)
     corrupt(here[:1], "gaussian_noise", 1)
-    _wait(device)
     seconds = {}
     for name in list_corruptions("benchmark"):
-        start = time.perf_counter()
-        for severity in SEVERITIES:
-            corrupt(here, name, severity)
-        _wait(device)
-        seconds[name] = time.perf_counter() - start
+        with timed(device) as watch:
+            for severity in SEVERITIES:
+                corrupt(here, name, severity)
+        seconds[name] = watch.seconds
         told(name)
     return {
         "bench": "corruptions-full",
         "images": len(images) * len(seconds) * len(SEVERITIES),
         "seconds": sum(seconds.values()),
         "seconds_by_corruption": seconds,
-        **surroundings(device),
+        **environment(device),
     }
-
-
-def surroundings(device: torch.device) -> dict[str, Any]:
-    """Return what a reader must know to judge a time: versions, device, threads."""
-    on_gpu = device.type == "cuda"
-    return {
-        "device": torch.cuda.get_device_name(device) if on_gpu else f"{platform.machine()} CPU",
-        "threads": torch.get_num_threads(),
-        "versions": {
-            "driftlaw": __version__, "torch": torch.__version__, "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
-    }  # fmt: skip
 
 
 def load_reference() -> ModuleType:
@@ -146,16 +128,9 @@ def _plain_speed(plain: ModuleType, images: Tensor, name: str, severity: int) ->
 def _per_second(work: Callable[[], Any], count: int, device: torch.device, at_least: float = 0.3) -> float:
     """Return items a second of the fastest of several passes, after one pass that fills the caches."""
     work()
-    _wait(device)
     fastest, spent = float("inf"), 0.0
     while spent < at_least:
-        start = time.perf_counter()
-        work()
-        _wait(device)
-        fastest, spent = min(fastest, time.perf_counter() - start), spent + time.perf_counter() - start
+        with timed(device) as watch:
+            work()
+        fastest, spent = min(fastest, watch.seconds), spent + watch.seconds
     return count / fastest
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

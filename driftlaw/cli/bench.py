@@ -94,7 +94,7 @@ def _images(dataset: str, count: int, data_dir: Path | None) -> Tensor:
 
 
 def _page(record: dict[str, Any]) -> str:
-    where = f"{record['device']}, {record['threads']} threads, torch {record['versions']['torch']}"
+    where = f"{record['device']['name']}, {record['device']['threads']} threads, torch {record['versions']['torch']}"
     if record["bench"] == "corruptions-full":
         lines = [f"{name:<20}{seconds:>9.2f} s" for name, seconds in record["seconds_by_corruption"].items()]
         total = f"{record['images']:,} images in {record['seconds']:.1f} s on {where}"
