@@ -15,7 +15,7 @@ from driftlaw.ingredients.fisher import batch_score, mean_squares, per_sample_fi
 from driftlaw.ingredients.layer_rates import Groups, exponential_min_max, fresh_adam_step, kept_adam_step
 from driftlaw.ingredients.losses import cross_entropy_between, entropy
 from driftlaw.ingredients.normalisation import use_batch_statistics
-from driftlaw.ingredients.parameters import select_parameters
+from driftlaw.ingredients.parameters import let_learn, select_parameters
 from driftlaw.settings import Settings
 
 
@@ -72,8 +72,7 @@ class Law(Adapter, name="law"):
         chosen = select_parameters(model, ["conv", "norm"])
         if not chosen:
             raise UsageError("law learns Conv2d and norm layers, and this model has none: take source")
-        for value in chosen.values():
-            value.requires_grad_(True)
+        let_learn(chosen.values())
         use_batch_statistics(model)
         return model
 

@@ -12,7 +12,7 @@ from driftlaw.contract import Adapter, Output
 from driftlaw.errors import UsageError
 from driftlaw.ingredients.losses import entropy
 from driftlaw.ingredients.normalisation import use_batch_statistics
-from driftlaw.ingredients.parameters import select_parameters
+from driftlaw.ingredients.parameters import let_learn, select_parameters
 from driftlaw.settings import Settings
 
 
@@ -42,8 +42,7 @@ class Tent(Adapter, name="tent"):
         chosen = select_parameters(model, ["norm"])
         if not chosen:
             raise UsageError("tent learns the scale and shift of norm layers, and this model has none: take law")
-        for value in chosen.values():
-            value.requires_grad_(True)
+        let_learn(chosen.values())
         use_batch_statistics(model)
         return model
 

@@ -32,6 +32,12 @@ def select_parameters(model: nn.Module, kinds: Iterable[str]) -> dict[str, nn.Pa
     return chosen
 
 
+def let_learn(parameters: Iterable[nn.Parameter]) -> None:
+    """Turn the gradients of parameters on; an adapter's network starts with all of them off."""
+    for value in parameters:
+        value.requires_grad_(True)
+
+
 def module_of(parameter: str) -> str:
     """Return the layer a parameter belongs to.
 
