@@ -178,7 +178,7 @@ def test_another_commit_or_command_may_go_on(tmp_path, monkeypatch):
 def test_a_damaged_checkpoint_is_told(tmp_path):
     plan = interrupted(tmp_path)
     plan.checkpoint.write_bytes(plan.checkpoint.read_bytes()[:1000])
-    with pytest.raises(DataError, match=r"net\.checkpoint\.pt is damaged .*delete it to train from the start"):
+    with pytest.raises(DataError, match=r"net\.checkpoint\.pt is damaged .*delete it, and the work starts from its beginning"):
         train(plan)
 
 
