@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint format documents clean
+.PHONY: demo test lint format documents docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/driftlaw run embedded --limit 1000 --out runs/demo
@@ -27,6 +27,10 @@ format: $(VENV)/installed-dev
 documents: $(VENV)/installed
 	$(BIN)/python tools/fill_documents.py
 
+# the manual, as HTML in docs/_build/html; a warning is an error
+docs: $(VENV)/installed-docs
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "driftlaw needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
@@ -37,5 +41,9 @@ $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+$(VENV)/installed-docs: $(VENV)/installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) runs report.html
+	rm -rf $(VENV) runs report.html docs/_build docs/reference

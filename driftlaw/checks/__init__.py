@@ -4,7 +4,7 @@
 >>> [result.name for result in check_method("source") if not result.passed]
 []
 
-In a test of one's own, one case a check:
+In a test of your own, one case a check::
 
     @pytest.mark.parametrize("check", driftlaw.checks.CHECKS)
     def test_my_method_conforms(check):
