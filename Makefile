@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 .PHONY: demo test lint format documents docs clean
 
 demo: $(VENV)/installed
-	$(BIN)/driftlaw run embedded --limit 1000 --out runs/demo
+	$(BIN)/driftlaw run embedded --methods source,norm,tent,law --limit 1000 --out runs/demo
 	$(BIN)/driftlaw report runs/demo --out report.html
 
 test: $(VENV)/installed-dev lint

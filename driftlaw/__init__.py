@@ -34,12 +34,14 @@ def adapt(
     """Return an adapter around a copy of ``model``: call it as you called the model.
 
     Args:
-        model: maps images (n, c, h, w) in [0, 1] to logits; normalisation is its own first layer.
+        model: maps images (n, c, h, w) in [0, 1] to logits, or to a tuple, dict or object that holds them;
+            normalisation is its own first layer. The copy of it is freed of DataParallel and torch.compile.
         method: a name of ``list_methods()``.
         preset: a benchmark whose settings for the method are taken, such as ``"cifar10-c"``.
         seed: drives all randomness.
         source: the training data, for methods that need it.
-        **settings: the method's settings, over those of the preset.
+        **settings: the method's settings, over those of the preset. For small batches most methods take ``statistics``
+            (``"batch"``, ``"window"``, ``"mixed"``) and ``minimum_batch``.
 
     >>> import torch
     >>> network = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Flatten(),
@@ -121,8 +123,22 @@ def load_model(
     *,
     num_classes: int | None = None,
     folder: str | os.PathLike[str] | None = None,
+    architecture: str | None = None,
+    normalise: str | Mapping[str, Any] | None = None,
 ) -> nn.Module:
-    """Return a trained network in eval mode, by a name of ``driftlaw list weights`` or the path of a file."""
+    """Return a trained network in eval mode; images in [0, 1] go in, normalisation is its first layer.
+
+    Args:
+        name_or_path: a name of ``driftlaw list weights``, the path of a file, or ``torchvision:NAME``, ``timm:NAME``,
+            ``hf:NAME``.
+        num_classes: what you expect; a network with another number is refused.
+        folder: the data folder, where it is not the default one.
+        architecture: a name of ``driftlaw list models``, for a file whose names and shapes do not tell.
+        normalise: a name (``"half"``, ``"imagenet"``, …) or ``mean`` and ``std``, for a file that does not say; where
+            the weights do say, another normalisation is refused.
+    """
     from driftlaw import models
 
-    return models.load_model(name_or_path, num_classes=num_classes, folder=folder)
+    return models.load_model(
+        name_or_path, num_classes=num_classes, folder=folder, architecture=architecture, normalise=normalise
+    )

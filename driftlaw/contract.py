@@ -6,11 +6,14 @@ import copy
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
+from pydantic import Field, PositiveInt, TypeAdapter, model_serializer
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from driftlaw.errors import UsageError, collected, unknown
@@ -73,6 +76,77 @@ class Output:
     facts: Mapping[str, Tensor | float] = field(default_factory=dict)
 
 
+class SmallBatches(Settings):
+    """What a method that uses batch statistics does where batches are small; the defaults change nothing.
+
+    Settings named in ``unsaid`` are left out of records and states while they stand at their default, so that those
+    read, and compare, as they did before the settings existed.
+    """
+
+    unsaid: ClassVar[frozenset[str]] = frozenset({"statistics", "window", "source_share", "minimum_batch"})
+
+    statistics: Literal["batch", "window", "mixed"] = "batch"
+    """Statistics of the ``batch``, of a sliding ``window`` of recent images, or ``mixed`` with the source's."""
+    window: PositiveInt = 64
+    """With ``window``: to how many images a smaller batch is completed, by those that came last before it."""
+    source_share: float = Field(default=0.5, ge=0.0, le=1.0)
+    """With ``mixed``: the share s of the source, mean = (1 − s)·batch + s·source; half and half is our choice."""
+    minimum_batch: PositiveInt = 1
+    """Of fewer images than this, those of the window counted, it answers and does not learn."""
+
+    @property
+    def share_of_source(self) -> float:
+        """The share of the source's statistics: 0 unless they are mixed."""
+        return self.source_share if self.statistics == "mixed" else 0.0
+
+    @model_serializer(mode="wrap")
+    def _without_the_unsaid(self, write: Any) -> dict[str, Any]:
+        defaults = {name: type(self).model_fields[name].default for name in self.unsaid}
+        return {
+            name: value
+            for name, value in write(self).items()
+            if name not in defaults or getattr(self, name) != defaults[name]
+        }
+
+
+class RecentImages(nn.Module):
+    """The last ``size`` images that came, newest last; of constant size from the first one on."""
+
+    images: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.register_buffer("images", torch.empty(0), persistent=False)  # nobody knows yet how large an image is
+        self.filled = 0
+
+    def complete(self, batch: Tensor) -> Tensor:
+        """Return the batch with so many images that came before it in front that there are ``size`` in all."""
+        wanted = min(self.size - len(batch), self.filled)
+        if wanted <= 0 or self.images.shape[1:] != batch.shape[1:]:
+            return batch
+        return torch.cat([self.images[self.size - wanted :].to(batch), batch])
+
+    def keep(self, batch: Tensor) -> None:
+        """Take the images of a batch in; images of another shape start anew."""
+        if self.images.shape[1:] != batch.shape[1:]:
+            self.images, self.filled = batch.new_zeros(self.size, *batch.shape[1:]), 0
+        self.images = torch.cat([self.images, batch.to(self.images)])[-self.size :].clone()
+        self.filled = min(self.filled + len(batch), self.size)
+
+    def clear(self) -> None:
+        """Forget all images."""
+        self.images, self.filled = self.images.new_empty(0), 0
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Return the images and how many of them are real."""
+        return {"images": self.images, "filled": self.filled}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Take what ``get_extra_state`` gave."""
+        self.images, self.filled = state["images"].to(self.images.device).clone(), state["filled"]
+
+
 _methods: dict[str, type[Adapter]] = {}
 _EXTRA_STATE = {"method", "config", "steps", "optimizers", "generators"}
 
@@ -90,7 +164,8 @@ class Adapter(nn.Module, ABC):
     follow from that and need no code in a method.
 
     Args:
-        model: any network that maps images (n, c, h, w) in [0, 1] to logits; it is copied and never touched.
+        model: any network that maps images (n, c, h, w) in [0, 1] to logits, or to a tuple, dict or object that holds
+            them; it is copied and never touched. What DataParallel or torch.compile wrapped is copied unwrapped.
         config: the method's settings; defaults where left out.
         seed: drives all randomness of the method.
         source: the training data, for methods that declare ``needs_source``.
@@ -101,6 +176,7 @@ class Adapter(nn.Module, ABC):
     paper: ClassVar[str] = ""
     needs_source: ClassVar[bool] = False
     learns: ClassVar[str] = "nothing"
+    moves_statistics: ClassVar[bool] = False
     forward_units: ClassVar[float] = 1
     backward_units: ClassVar[float] = 0
 
@@ -123,7 +199,9 @@ class Adapter(nn.Module, ABC):
         self.generator = torch.Generator()
         self.generator.manual_seed(seed)
         self.steps = 0
+        self._said_small = False
         with torch.inference_mode(False):  # tensors made in inference mode could never learn
+            self.recent = _recent_images(self.config)
             self.model = self.prepare(_own_copy(model))
             self.build(source)
             self._birth = copy.deepcopy(self._changing_state())
@@ -144,6 +222,10 @@ class Adapter(nn.Module, ABC):
     def adapt(self, images: Tensor) -> Output:
         """Answer one batch, then learn from it; gradients are on."""
 
+    def answer(self, images: Tensor) -> Tensor:
+        """Return logits and change nothing: what is said where nothing is learned; the network's unless written."""
+        return self.model(images)
+
     def fact_labels(self) -> dict[str, list[str]]:
         """Return, for each fact that is a vector, what its entries are called."""
         return {}
@@ -155,18 +237,24 @@ class Adapter(nn.Module, ABC):
         return self.step(images).logits
 
     def step(self, images: Tensor) -> Output:
-        """Check the input, answer one batch, learn from it, and return the answer with the method's facts."""
+        """Check the input, answer one batch, learn from it, and return the answer with the method's facts.
+
+        A batch below ``minimum_batch`` is answered and not learned from, and does not count as a step.
+        """
         images = self._checked(images)
-        with torch.inference_mode(False), torch.enable_grad():
-            output = self.adapt(images.clone() if images.is_inference() else images.detach())
-        self.steps += 1
-        return output
+        with torch.inference_mode(False), torch.enable_grad(), _without_cached_casts(), self._in_our_words(images):
+            images = images.clone() if images.is_inference() else images.detach()
+            output = self._adapt_or_answer(self._completed(images))
+        if self.recent is None:
+            return output
+        self.recent.keep(images)
+        return Output(output.logits[-len(images) :], output.facts)
 
     def predict(self, images: Tensor) -> Tensor:
         """Answer and change nothing."""
         images = self._checked(images)
-        with torch.no_grad():
-            return self.model(images)
+        with torch.no_grad(), _without_cached_casts(), self._in_our_words(images):
+            return self._answer(self._completed(images))[-len(images) :]
 
     def reset(self) -> None:
         """Go back, bit for bit, to the state after construction."""
@@ -176,6 +264,51 @@ class Adapter(nn.Module, ABC):
     def train(self, mode: bool = True) -> Adapter:
         """Change nothing: an adapter sets its own modes, so that ``.eval()`` around it is harmless."""
         return self
+
+    # --- small batches -------------------------------------------------------------------------------------------
+
+    def _completed(self, images: Tensor) -> Tensor:
+        return images if self.recent is None else self.recent.complete(images)
+
+    def _adapt_or_answer(self, images: Tensor) -> Output:
+        least = getattr(self.config, "minimum_batch", 1)
+        if len(images) < least:
+            return self._only_answer(images, f"it learns from {least} or more (minimum_batch)")
+        try:
+            output = self.adapt(images)
+        except ValueError as error:
+            if not _lacks_variance(error):
+                raise
+            return self._only_answer(images, "it has no statistics of its own where feature maps shrink to 1×1")
+        self.steps += 1
+        if len(images) == 1 and not self._said_small and self._needs_company():
+            self._say_once("one image alone makes poor statistics: take statistics = «window» and a minimum_batch")
+        return output
+
+    @torch.no_grad()
+    def _only_answer(self, images: Tensor, reason: str) -> Output:
+        self._say_once(f"a batch of {len(images)} is answered and not learned from: {reason}")
+        return Output(self._answer(images))
+
+    def _say_once(self, text: str) -> None:
+        if not self._said_small:
+            warnings.warn(f"{text}; this is said once", stacklevel=4)
+            self._said_small = True
+
+    def _needs_company(self) -> bool:
+        """Tell whether an image's answer hangs on the others of its batch, and nobody else is called in."""
+        takes_statistics = isinstance(self.config, SmallBatches) and self.recent is None
+        return takes_statistics and any(isinstance(layer, _BatchNorm) for layer in self.model.modules())
+
+    def _answer(self, images: Tensor) -> Tensor:
+        """Return what ``answer`` says, with the source's statistics where the images have none of their own."""
+        try:
+            return self.answer(images)
+        except ValueError as error:
+            if not _lacks_variance(error):
+                raise
+        with _stored_statistics(self):
+            return self.answer(images)
 
     # --- state ---------------------------------------------------------------------------------------------------
 
@@ -198,24 +331,38 @@ class Adapter(nn.Module, ABC):
             generator.set_state(state["generators"][name].cpu())
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Go on from a saved state: another method's is refused, other settings are warned about."""
+        """Go on from a saved state: another method's is refused, other settings are warned about.
+
+        Where settings differ, this adapter's own hold, its optimizer's rate included; weights, moments, buffers, the
+        count of steps and the generator are those of the state.
+        """
         extra = state_dict.get("_extra_state")
         if not isinstance(extra, Mapping) or not set(extra) >= _EXTRA_STATE:
             raise UsageError("this state holds no method: expected what an adapter's state_dict() returned")
         if extra["method"] != self.name:
             raise UsageError(f"this state belongs to «{extra['method']}», this adapter is «{self.name}»: make that one")
-        own = self.config.model_dump(mode="json")
-        differing = [key for key in own if extra["config"].get(key, own[key]) != own[key]]
+        differing = self._differing_settings(extra["config"])
         if differing:
-            warnings.warn(f"the saved state was made with other settings: {', '.join(differing)}", stacklevel=2)
+            told = "the saved state was made with other settings: " + ", ".join(differing)
+            warnings.warn(f"{told}; this adapter's own hold, weights and moments are the saved ones", stacklevel=2)
         self._check_fit(state_dict)
         with torch.inference_mode(False):
-            return super().load_state_dict(state_dict, strict=strict, assign=assign)
+            found = super().load_state_dict(state_dict, strict=strict, assign=assign)
+        if differing:
+            for name, optimizer in self._of_type(Optimizer).items():
+                _take_options(optimizer, self._birth["extra"]["optimizers"][name])
+        return found
+
+    def _differing_settings(self, saved: Mapping[str, Any]) -> list[str]:
+        fields = type(self.config).model_fields
+        own = {name: _as_json(getattr(self.config, name)) for name in fields}
+        then = {name: saved.get(name, _as_json(entry.get_default())) for name, entry in fields.items()}
+        return [f"{name} ({then[name]} there, {own[name]} here)" for name in own if then[name] != own[name]]
 
     def _check_fit(self, state_dict: Mapping[str, Any]) -> None:
         """Refuse a state of another network before anything of it is taken over."""
-        own = {name: tuple(value.shape) for name, value in self.state_dict().items() if isinstance(value, Tensor)}
-        given = {name: tuple(value.shape) for name, value in state_dict.items() if isinstance(value, Tensor)}
+        own = {name: _kind_of(value) for name, value in self.state_dict().items()}
+        given = {name: _kind_of(value) for name, value in state_dict.items()}
         for name, optimizer in self._of_type(Optimizer).items():
             own |= _groups_of(name, optimizer.state_dict())
             given |= _groups_of(name, state_dict["_extra_state"]["optimizers"].get(name, {}))
@@ -238,6 +385,8 @@ class Adapter(nn.Module, ABC):
 
     @torch.no_grad()
     def _restore(self, state: Mapping[str, Any]) -> None:
+        if self.recent is not None:
+            self.recent.clear()
         own = dict(self.named_parameters()) | dict(self.named_buffers())
         for name, value in state["tensors"].items():
             own[name].copy_(value)
@@ -263,6 +412,20 @@ class Adapter(nn.Module, ABC):
             raise collected("these images cannot be adapted to:", problems)
         return images
 
+    @contextmanager
+    def _in_our_words(self, images: Tensor) -> Iterator[None]:
+        """Turn what a convolution says of a wrong number of channels into what the caller can do about it."""
+        try:
+            yield
+        except RuntimeError as error:
+            first = next((layer for layer in self.model.modules() if isinstance(layer, nn.Conv2d)), None)
+            found = images.shape[1]
+            if first is None or "channels" not in str(error) or found == first.in_channels:
+                raise
+            hint = "; grey images: images.expand(-1, 3, -1, -1)" if (found, first.in_channels) == (1, 3) else ""
+            problem = f"channels: found {found}, the model's first convolution takes {first.in_channels}{hint}"
+            raise collected("these images cannot be adapted to:", [problem]) from error
+
     def _dtype_problems(self, images: Tensor) -> list[str]:
         own = next((value.dtype for value in self.model.parameters() if value.is_floating_point()), images.dtype)
         fits = images.dtype == own or torch.is_autocast_enabled(images.device.type)
@@ -275,11 +438,127 @@ def _groups_of(name: str, state: Mapping[str, Any]) -> dict[str, tuple[Any, ...]
     return {f"{name} group {number}": (*sorted(group), len(group["params"])) for number, group in groups}
 
 
+def _take_options(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
+    """Give an optimizer's groups the rates and other options of a state; moments stay."""
+    for group, saved in zip(optimizer.param_groups, state["param_groups"], strict=True):
+        group.update({key: value for key, value in saved.items() if key != "params"})
+
+
+def _as_json(value: Any) -> Any:
+    return TypeAdapter(Any).dump_python(value, mode="json")
+
+
+def _kind_of(value: Any) -> tuple[Any, ...] | str:
+    return tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+
+
+def _recent_images(config: Any) -> RecentImages | None:
+    """Return room for recent images where the settings ask for them; refuse settings that would do nothing."""
+    if not isinstance(config, SmallBatches):
+        return None
+    belongs = {"window": "window", "source_share": "mixed"}
+    idle = [name for name, kind in belongs.items() if name in config.model_fields_set and config.statistics != kind]
+    if idle:
+        told = [f"{name} = {getattr(config, name)} goes with statistics = «{belongs[name]}»" for name in idle]
+        raise collected(f"these settings do nothing with statistics = «{config.statistics}»:", told)
+    return RecentImages(config.window) if config.statistics == "window" else None
+
+
+# --- the caller's network ----------------------------------------------------------------------------------------
+
+
 def _own_copy(model: nn.Module) -> nn.Module:
-    """Return a deep copy in eval mode, every parameter frozen and free of gradients."""
-    own = copy.deepcopy(model).eval().requires_grad_(False)
+    """Return a deep copy in eval mode that answers with bare logits, every parameter frozen and free of gradients."""
+    inner = _unwrapped(model)
+    try:
+        own = copy.deepcopy(inner).eval().requires_grad_(False)
+    except RuntimeError as error:  # torch's word for tensors that are results, as old weight_norm leaves them
+        raise UsageError(f"this model cannot be copied, and an adapter works on a copy of it: {error}") from error
+    _unwrap_parts(own)
     own.zero_grad(set_to_none=True)
+    own.register_forward_hook(_bare_logits)
     return own
+
+
+def _unwrap_parts(model: nn.Module) -> None:
+    """Take off, in place, what stands around parts of a network: per-sample gradients do not go through it."""
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            inner = _unwrapped(child)
+            if inner is not child:
+                setattr(module, name, inner)
+
+
+def _unwrapped(model: Any) -> nn.Module:
+    """Return the network inside what DataParallel, DistributedDataParallel and torch.compile put around it."""
+    if isinstance(model, Adapter):
+        raise UsageError(f"this is an adapter already («{model.name}»): give its model, or the one it was made from")
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"expected a torch.nn.Module that maps images to logits, found {type(model).__name__}")
+    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        return _unwrapped(model.module)
+    compiled = getattr(model, "_orig_mod", None)  # its class lies in a module that takes seconds to import
+    return _unwrapped(compiled) if isinstance(compiled, nn.Module) else model
+
+
+def _bare_logits(model: nn.Module, arguments: Any, answer: Any) -> Tensor:
+    """Return the logits (n, classes) in what a network answered."""
+    if isinstance(answer, Mapping) and "logits" in answer:
+        logits = answer["logits"]
+    elif isinstance(answer, list | tuple):
+        logits = next((part for part in answer if isinstance(part, Tensor)), None)
+    else:
+        logits = getattr(answer, "logits", answer)
+    if not isinstance(logits, Tensor) or logits.ndim != 2:
+        raise UsageError(
+            f"the model answered {_told(answer)}: expected logits (n, classes), alone, first in a tuple or list, under "
+            "«logits» in a dict, or as .logits; wrap the model in a module that returns them"
+        )
+    return logits
+
+
+def _told(answer: Any) -> str:
+    if isinstance(answer, Tensor):
+        return f"a tensor of shape {tuple(answer.shape)}"
+    if isinstance(answer, Mapping):
+        return f"a {type(answer).__name__} with the keys {', '.join(map(str, answer)) or 'none'}"
+    if isinstance(answer, list | tuple):
+        return f"a {type(answer).__name__} of {', '.join(_told(part) for part in answer[:3]) or 'nothing'}"
+    return f"a {type(answer).__name__}"
+
+
+def _lacks_variance(error: ValueError) -> bool:
+    return "more than 1 value per channel" in str(error)  # torch's word, in functional.batch_norm
+
+
+@contextmanager
+def _stored_statistics(model: nn.Module) -> Iterator[None]:
+    """Inside, BatchNorm layers normalise with the statistics they were trained with."""
+    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    if any(layer.running_mean is None for layer in layers):
+        raise UsageError("one image has no statistics on feature maps of 1×1, and the model stores none: give more")
+    before = [layer.training for layer in layers]
+    try:
+        for layer in layers:
+            layer.training = False
+        yield
+    finally:
+        for layer, training in zip(layers, before, strict=True):
+            layer.training = training
+
+
+@contextmanager
+def _without_cached_casts() -> Iterator[None]:
+    """Inside, autocast casts weights at every use: a cast kept from before an update would be a stale weight."""
+    before = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(before)
+
+
+# --- input -------------------------------------------------------------------------------------------------------
 
 
 def _shape_problems(images: Tensor) -> list[str]:

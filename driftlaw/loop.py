@@ -94,6 +94,7 @@ class _Run:
             "method": adapter.name,
             "title": adapter.title,
             "needs_source": adapter.needs_source,
+            **({"source": adapter.source.facts()} if adapter.needs_source and hasattr(adapter, "source") else {}),
             "settings": adapter.config.model_dump(mode="json"),
             "reset_on": self.reset_on,
             "stream": recipe,
@@ -168,9 +169,15 @@ class _Run:
         }
 
     def _cost(self, images: Tensor) -> Line:
-        """Count the operations of a step and of a bare forward pass on the first batch, and leave no trace of it."""
-        _, forward = count_flops(lambda: self.adapter.predict(images))
+        """Count the operations of a step and of a bare forward pass on the first batch, and leave no trace of it.
+
+        The second step is counted: the first may do what is done once, such as a warm-up on source data. The pass is
+        one of the network, as a method may answer with more than one of them.
+        """
+        with torch.no_grad():
+            _, forward = count_flops(lambda: self.adapter.model(images))
         before = copy.deepcopy(self.adapter.state_dict())
+        self.adapter.step(images)
         _, step = count_flops(lambda: self.adapter.step(images))
         self.adapter.load_state_dict(before)
         return {"step_flops_per_image": step // len(images), "forward_flops_per_image": forward // len(images)}

@@ -22,6 +22,14 @@ OTHER_SETTINGS = [
     ("law", {"fisher": "per_sample"}),
     ("law", {"moments": "kept", "grouping": "block"}),
     ("law", {"compat": "released_2024", "reduction": "trace"}),
+    ("law", {"statistics": "window", "window": 10, "layers": ["conv", "norm", "linear", "head"]}),
+    ("tent", {"statistics": "window", "window": 10, "minimum_batch": 3}),
+    ("norm", {"statistics": "mixed", "source_share": 0.3}),
+    ("cotta", {"optimizer": "sgd", "symmetric": True, "augmentations": 2}),
+    ("rmt", {"source_free": True, "optimizer": "sgd"}),
+    ("gtta", {"first_confidence": 0.0}),
+    ("adacontrast", {"memory_size": 16, "own_label_images": 8}),
+    ("surgical", {"tuned": "all", "part": "from", "optimizer": "sgd"}),
 ]
 DEEPER = [check for check in CHECKS if check.__name__ in ("reset_equals_fresh", "saving_and_loading_changes_nothing")]
 

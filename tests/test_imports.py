@@ -41,6 +41,7 @@ RANKS = (
         "experiments": {"loop", "streams", "adapters", "models", "records", "reports"},
         "bench": {"loop", "adapters", "models", "corruptions", "probes", "records"},
         "serving": {"adapters", "contract", "records"},
+        "lightning": {"adapters", "contract"},
         "checks": {"contract", "models", "loop", "adapters"},
     },
 )
@@ -63,6 +64,7 @@ OUTSIDE = {
     "probes": {"torch", "numpy"},
     "checkpoints": {"torch"},
     "reports": {"numpy", "jinja2", "markupsafe", "matplotlib", "rich"},
+    "lightning": {"torch", "lightning", "pytorch_lightning"},
     "errors": set(),
     "places": set(),
     "settings": set(),

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import driftlaw
+from driftlaw.checks.subject import MadeUpSource
 from driftlaw.contract import Batch, Domain, Stream
 from driftlaw.errors import UsageError
 from driftlaw.loop import run
@@ -97,6 +98,28 @@ def test_the_counted_cost_is_what_the_method_declares(network, method, units):
     assert cost["step_flops_per_image"] / cost["forward_flops_per_image"] == pytest.approx(units, rel=0.1)
     declared = driftlaw.adapt(network, method)
     assert declared.forward_units + declared.backward_units == units
+
+
+def test_neither_a_warm_up_nor_a_second_network_spoils_the_counted_cost(network):
+    """RMT looks at its source in the first step and answers with two networks."""
+    for _ in range(2):  # made, then found on disk
+        cost = run(NoisyStream(), driftlaw.adapt(network, "rmt", source=MadeUpSource())).closing["cost"]
+        assert cost["step_flops_per_image"] / cost["forward_flops_per_image"] == pytest.approx(10, rel=0.1)
+
+
+@pytest.mark.parametrize("killed_after", [1, 4])
+@pytest.mark.parametrize("method", ["rmt", "gtta"])
+def test_a_killed_run_with_source_data_ends_in_the_same_bytes(network, tmp_path, method, killed_after):
+    def adapter():
+        return driftlaw.adapt(network, method, source=MadeUpSource())
+
+    undisturbed, disturbed = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    header = run(NoisyStream(), adapter(), sink=undisturbed).header
+    assert header["source"]["name"] == "made-up"
+    with pytest.raises(Killed):
+        run(NoisyStream(), adapter(), sink=disturbed, checkpoint_seconds=0, progress=kill_after(killed_after))
+    run(NoisyStream(), adapter(), sink=disturbed)
+    assert without_timings(disturbed) == without_timings(undisturbed)
 
 
 def test_counting_the_cost_leaves_no_trace(network):

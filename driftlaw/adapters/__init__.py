@@ -31,7 +31,8 @@ def method_facts(kind: type[Adapter]) -> dict[str, object]:
         "learns": kind.learns,
         "forward_units": kind.forward_units,
         "backward_units": kind.backward_units,
-        "settings": kind.Config().model_dump(mode="json"),
+        # Every default: what records leave out as long as nobody changes it is named here.
+        "settings": {name: entry.get_default() for name, entry in kind.Config.model_fields.items()},
     }
 
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor, nn
 
-from driftlaw.contract import Adapter, Output
+from driftlaw.contract import Adapter, Output, SmallBatches
 from driftlaw.errors import UsageError
 from driftlaw.ingredients.augmentation import Draw, augment
+from driftlaw.ingredients.features import find_head
 from driftlaw.ingredients.fisher import batch_score, mean_squares, per_sample_fisher, sizes
 from driftlaw.ingredients.layer_rates import Groups, exponential_min_max, fresh_adam_step, kept_adam_step
 from driftlaw.ingredients.losses import cross_entropy_between, entropy
 from driftlaw.ingredients.normalisation import use_batch_statistics
 from driftlaw.ingredients.parameters import let_learn, select_parameters
-from driftlaw.settings import Settings
 
 
 class Law(Adapter, name="law"):
@@ -29,7 +29,7 @@ class Law(Adapter, name="law"):
 
         L = entropy(y) + λ · cross-entropy(y → f(augmented x)).
 
-    The answer is y, from before the step. The linear head never moves.
+    The answer is y, from before the step. The linear head never moves unless ``layers`` names it.
 
     **Departs from the paper:** where the paper and its released code part, the defaults follow the code, which made the
     published numbers: a weight a tensor (``grouping``), the mean in place of the trace (``reduction``), the squared
@@ -43,8 +43,10 @@ class Law(Adapter, name="law"):
     learns = "convolutions and norm layers, each tensor at its own rate"
     forward_units, backward_units = 2, 6
 
-    class Config(Settings):
+    class Config(SmallBatches):
         """Settings of LAW; the defaults are the paper's for CIFAR-10-C."""
+
+        unsaid: ClassVar[frozenset[str]] = SmallBatches.unsaid | {"layers"}
 
         learning_rate: PositiveFloat = 1e-3
         """η, the rate of the sharpest tensor; 1e-3, 5e-5, 2e-4 for CIFAR-10-C, CIFAR-100-C, ImageNet-C."""
@@ -66,14 +68,19 @@ class Law(Adapter, name="law"):
         """Whether the answer is a constant as the target of the consistency loss."""
         fisher_decay: float = Field(default=1.0, ge=0.0, le=1.0)
         """γ, what is kept of the Fisher information from batch to batch (Appendix B.1)."""
+        layers: tuple[Literal["conv", "norm", "linear", "head"], ...] = Field(default=("conv", "norm"), min_length=1)
+        """What learns: ``conv``, ``norm`` and ``linear`` layers; the last linear one, the ``head``, only by name."""
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        """Turn on the gradients of convolutions and norm layers, and batch statistics."""
-        chosen = select_parameters(model, ["conv", "norm"])
+        """Turn on the gradients of the layers that learn, and batch statistics."""
+        chosen = _choose(model, self.config.layers)
         if not chosen:
-            raise UsageError("law learns Conv2d and norm layers, and this model has none: take source")
-        let_learn(chosen.values())
-        use_batch_statistics(model)
+            raise UsageError(
+                f"law was to learn {' and '.join(self.config.layers)}, and this model has no such layers: by default "
+                "they are Conv2d and norm layers; take others in with layers = [«linear», «head»], or take source"
+            )
+        let_learn(chosen)
+        use_batch_statistics(model, self.config.share_of_source)
         return model
 
     def build(self, source: Any) -> None:
@@ -100,7 +107,7 @@ class Law(Adapter, name="law"):
         self.fisher.mul_(self.config.fisher_decay).add_(self._information(learning, images, logits))  # Eq. 4
         sharpness = self.groups.sharpness(self.fisher, self.config.reduction)  # Eq. 5
         weights = exponential_min_max(sharpness, self.config.tau)  # Eq. 7
-        gradients = list(torch.autograd.grad(self._loss(images, logits), parameters))
+        gradients = list(torch.autograd.grad(self._loss(images, logits), parameters, materialize_grads=True))
         self._descend(parameters, gradients, self.config.learning_rate * weights[self.groups.member])
         return Output(logits.detach(), {"layer_weights": weights})
 
@@ -141,3 +148,13 @@ class Law(Adapter, name="law"):
 
     def _kept(self, name: str) -> list[Tensor]:
         return [self.get_buffer(f"{name}_{number}") for number in range(len(self.fisher))]
+
+
+def _choose(model: nn.Module, layers: tuple[str, ...]) -> list[nn.Parameter]:
+    """Return the parameters of the layers asked for; the head's go with no other kind."""
+    chosen = list(select_parameters(model, [kind for kind in layers if kind != "head"]).values())
+    if not {"linear", "head"} & set(layers):
+        return chosen
+    head = list(find_head(model).parameters())
+    others = [value for value in chosen if all(value is not own for own in head)]
+    return others + head if "head" in layers else others

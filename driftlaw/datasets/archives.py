@@ -1,4 +1,4 @@
-"""Corrupted images in the official CIFAR-10-C layout: one ``.npy`` a corruption, five severities after one another."""
+"""Archives of corrupted images: known ones by name, and the CIFAR-10-C layout, one ``.npy`` a corruption."""
 
 from __future__ import annotations
 
@@ -6,43 +6,134 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from driftlaw import places
-from driftlaw.datasets.sources import Facts, Labels, Pixels, checked_indices
+from driftlaw.datasets.folder_archives import FolderArchive, is_folder_archive
+from driftlaw.datasets.sources import SEVERITIES, Facts, Labels, Pixels, checked_indices, checked_severity
 from driftlaw.errors import DataError, UsageError, unknown
 from driftlaw.files import atomic_path, sha256_of
 
-SEVERITIES = 5
 MANIFEST = "driftlaw-manifest.json"
 LABELS = "labels.npy"
-# Where an archive of this name is looked for under the data folder.
-ARCHIVE_FOLDERS = {"cifar10-c": "CIFAR-10-C", "cifar10-c-embedded": "CIFAR-10-C-embedded"}
 
 
-def open_archive(
-    folder_or_name: str | os.PathLike[str], *, data_dir: str | os.PathLike[str] | None = None
-) -> CorruptedArchive:
+@dataclass(frozen=True)
+class ArchiveInfo:
+    """What is known of an archive without reading it.
+
+    Attributes:
+        name: what ``open_archive`` takes.
+        title: one line for people.
+        folder: where it is looked for under the data folder.
+        dataset: the clean images it is made from.
+        num_classes: how many classes.
+        image_size: height and width.
+        licence: what its authors say about use.
+    """
+
+    name: str
+    title: str
+    folder: str
+    dataset: str
+    num_classes: int
+    image_size: tuple[int, int]
+    licence: str
+
+    def is_present(self, data_dir: str | os.PathLike[str] | None = None) -> bool:
+        """Return whether something that can be opened lies in its folder."""
+        folder = places.data_dir(data_dir) / self.folder
+        return (folder / LABELS).is_file() or is_folder_archive(folder)
+
+
+_CIFAR_C = "as the clean images; the official files CC BY 4.0"
+ARCHIVES = {
+    info.name: info
+    for info in (
+        ArchiveInfo(
+            "cifar10-c", "CIFAR-10-C, the official files or our own", "CIFAR-10-C", "cifar10", 10, (32, 32), _CIFAR_C
+        ),
+        ArchiveInfo(
+            "cifar10-c-embedded",
+            "our CIFAR-10-C of the embedded test set",
+            "CIFAR-10-C-embedded",
+            "cifar10-embedded",
+            10,
+            (32, 32),
+            _CIFAR_C,
+        ),
+        ArchiveInfo(
+            "cifar100-c",
+            "CIFAR-100-C, the official files or our own",
+            "CIFAR-100-C",
+            "cifar100",
+            100,
+            (32, 32),
+            _CIFAR_C,
+        ),
+        ArchiveInfo(
+            "imagenet-c", "ImageNet-C, the official folders", "ImageNet-C", "imagenet", 1000, (224, 224), _CIFAR_C
+        ),
+    )
+}
+
+
+class Archive(Protocol):
+    """Corrupted images of one test set: any corruption that lies there, at five severities."""
+
+    folder: Path
+    labels: Labels
+    num_classes: int
+
+    def __len__(self) -> int:
+        """Return the number of images at one severity of one corruption."""
+        ...
+
+    @property
+    def image_shape(self) -> tuple[int, int]:
+        """Height and width of every image."""
+        ...
+
+    def corruptions(self) -> list[str]:
+        """Return the names of the corruptions that lie in the folder, sorted."""
+        ...
+
+    def images(self, corruption: str, severity: int, indices: npt.ArrayLike) -> Pixels:
+        """Return images as uint8 (k, h, w, 3); ``indices`` count from 0 within the severity."""
+        ...
+
+    def facts(self, corruptions: Sequence[str] | None = None) -> Facts:
+        """Return plain data for a record's header."""
+        ...
+
+    def verify(self) -> list[str]:
+        """Return what is wrong with the files, one line each."""
+        ...
+
+
+def open_archive(folder_or_name: str | os.PathLike[str], *, data_dir: str | os.PathLike[str] | None = None) -> Archive:
     """Return the archive in a folder, or the one of a known name under the data folder.
 
     Args:
-        folder_or_name: a folder, or ``cifar10-c`` or ``cifar10-c-embedded``.
+        folder_or_name: a folder in the layout of CIFAR-10-C or of ImageNet-C, or a name of ``ARCHIVES``.
         data_dir: where to look for a name; see ``driftlaw.places.data_dir``.
 
     Raises:
         DataError: there is none, or it is damaged.
     """
-    return CorruptedArchive(archive_folder(folder_or_name, data_dir))
+    folder = archive_folder(folder_or_name, data_dir)
+    return FolderArchive(folder) if is_folder_archive(folder) else CorruptedArchive(folder)
 
 
 def archive_folder(folder_or_name: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None) -> Path:
     """Return the folder that ``open_archive`` reads for this name or folder."""
-    known = ARCHIVE_FOLDERS.get(os.fspath(folder_or_name))
-    return places.data_dir(data_dir) / known if known else Path(folder_or_name).expanduser()
+    known = ARCHIVES.get(os.fspath(folder_or_name))
+    return places.data_dir(data_dir) / known.folder if known else Path(folder_or_name).expanduser()
 
 
 class CorruptedArchive:
@@ -82,10 +173,8 @@ class CorruptedArchive:
 
     def images(self, corruption: str, severity: int, indices: npt.ArrayLike) -> Pixels:
         """Return images as uint8 (k, h, w, 3); ``indices`` count from 0 within the severity."""
-        if severity not in range(1, SEVERITIES + 1):
-            raise UsageError(f"severity {severity} is not one of 1, 2, 3, 4, 5")
-        chosen = checked_indices(indices, len(self))
-        return np.ascontiguousarray(self._open(corruption)[(severity - 1) * len(self) + chosen])
+        start = (checked_severity(severity) - 1) * len(self)
+        return np.ascontiguousarray(self._open(corruption)[start + checked_indices(indices, len(self))])
 
     def facts(self, corruptions: Sequence[str] | None = None) -> Facts:
         """Return plain data for a record's header.
@@ -137,6 +226,43 @@ class CorruptedArchive:
         noted = self._manifest.get("files", {}).get(name)
         path = self.folder / name
         return str(noted["sha256"]) if noted and noted["bytes"] == path.stat().st_size else sha256_of(path)
+
+
+class ArchiveSource:
+    """An archive in the place of the clean images it was made from, for a stream that needs no clean ones.
+
+    Args:
+        name: what the archive was asked for by.
+        archive: the corrupted images.
+    """
+
+    def __init__(self, name: str, archive: Archive) -> None:
+        self.name, self.archive = name, archive
+        self.labels = archive.labels
+        self.num_classes = archive.num_classes
+        self.class_names = [str(number) for number in range(archive.num_classes)]
+
+    def __len__(self) -> int:
+        return len(self.archive)
+
+    @property
+    def image_shape(self) -> tuple[int, int]:
+        """Height and width of every image."""
+        return self.archive.image_shape
+
+    def images(self, indices: npt.ArrayLike) -> Pixels:
+        """Refuse: there are no clean images here."""
+        raise UsageError(
+            f"«{self.name}» holds corrupted images only; for clean ones name the dataset it was made from, and this as "
+            "its archive"
+        )
+
+    def facts(self) -> Facts:
+        """Return plain data for a record's header; what our own archives were made of is told with them."""
+        facts = self.archive.facts(corruptions=())
+        clean = facts.pop("recipe", {}).get("dataset", {}).get("origin")
+        facts["origin"] += f" from {clean}" if clean else ""
+        return facts | {"name": self.name, "image_shape": list(self.image_shape)}
 
 
 class ArchiveWriter:
@@ -252,7 +378,8 @@ def _map(path: Path) -> npt.NDArray[Any]:
     except FileNotFoundError as error:
         raise DataError(
             f"{path.name} is missing from {path.parent}; expected a folder in the CIFAR-10-C layout "
-            f"(<corruption>.npy and {LABELS}). Put the official files there, or run `driftlaw data make cifar10-c`"
+            f"(<corruption>.npy and {LABELS}) or in ImageNet-C's (<corruption>/<severity>/<class>/). Put the official "
+            "files there, or run `driftlaw data make cifar10-c` (or cifar100-c)"
         ) from error
     except (OSError, ValueError, EOFError) as error:
         raise DataError(

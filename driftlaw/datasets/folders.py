@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import os
 import re
 from functools import cached_property
 from pathlib import Path
@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from driftlaw.datasets.sources import Facts, Pixels, checked_indices
+from driftlaw.datasets.pictures import SUFFIXES, files_sha256, read_pictures, size_of
+from driftlaw.datasets.sources import Facts, Labels, Pixels, checked_indices
 from driftlaw.errors import DataError
-from driftlaw.files import sha256_of
 
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".ppm", ".tif", ".tiff"})
 LARGEST_AS_IS = 224
 SHORTER_SIDE = 256
 CROP = 224
@@ -31,17 +30,18 @@ class FolderImages:
     Args:
         folder: the folder that holds one sub-folder a class.
         split: what the record calls it.
+        name: what the set is called; ``folder:PATH`` by default.
+        what: how the record's origin begins.
     """
 
-    def __init__(self, folder: Path, *, split: str = "test") -> None:
-        classes = _class_folders(folder)
-        files = [sorted(_pictures_in(place), key=_natural) for place in classes]
-        _refuse_empty(folder, classes, files)
-        self.name = f"folder:{folder}"
-        self.class_names = [place.name for place in classes]
-        self.num_classes = len(classes)
-        self.labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(own) for own in files])
-        self._folder, self._split = folder, split
+    def __init__(
+        self, folder: Path, *, split: str = "test", name: str | None = None, what: str = "pictures of a folder"
+    ) -> None:
+        self.name = name or f"folder:{folder}"
+        self.class_names, files = class_files(folder)
+        self.num_classes = len(self.class_names)
+        self.labels = labels_of(files)
+        self._folder, self._split, self._what = folder, split, what
         self._files = [path for own in files for path in own]
         self._as_is = _shared_small_size(self._files)
 
@@ -55,11 +55,8 @@ class FolderImages:
 
     def images(self, indices: npt.ArrayLike) -> Pixels:
         """Return the pictures at ``indices`` as uint8 (k, h, w, 3)."""
-        chosen = checked_indices(indices, len(self))
-        out = np.empty((len(chosen), *self.image_shape, 3), dtype=np.uint8)
-        for row, index in enumerate(chosen):
-            out[row] = self._read(self._files[index])
-        return out
+        chosen = [self._files[index] for index in checked_indices(indices, len(self))]
+        return read_pictures(chosen, self.image_shape, _as_it_is if self._as_is else _middle)
 
     def facts(self) -> Facts:
         """Return plain data for a record's header."""
@@ -70,24 +67,16 @@ class FolderImages:
             "num_classes": self.num_classes,
             "image_shape": list(self.image_shape),
             "sha256": self._files_sha256,
-            "origin": "pictures of a folder, "
-            + ("as they are" if self._as_is else f"shorter side {SHORTER_SIDE}, middle {CROP}×{CROP}"),
+            "origin": ", ".join([self._what, *counted_a_class(self.labels), self._prepared]),
         }
+
+    @property
+    def _prepared(self) -> str:
+        return "as they are" if self._as_is else f"shorter side {SHORTER_SIDE}, middle {CROP}×{CROP}"
 
     @cached_property
     def _files_sha256(self) -> str:
-        digest = hashlib.sha256()
-        for path in self._files:
-            digest.update(f"{path.relative_to(self._folder).as_posix()}\0{sha256_of(path)}\n".encode())
-        return digest.hexdigest()
-
-    def _read(self, path: Path) -> Pixels:
-        try:
-            with Image.open(path) as picture:
-                whole = picture.convert("RGB")
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise DataError(f"{path} cannot be read as a picture: {error}") from error
-        return np.asarray(whole if self._as_is else _middle(whole))
+        return files_sha256(self._folder, self._files)
 
 
 def open_folder(path: str, split: str) -> FolderImages:
@@ -109,17 +98,44 @@ def open_folder(path: str, split: str) -> FolderImages:
     return FolderImages(folder, split=split)
 
 
+def class_files(folder: Path) -> tuple[list[str], list[list[Path]]]:
+    """Return the names of the class folders in natural order, and the pictures of each.
+
+    Raises:
+        DataError: there are no class folders, or one of them is empty.
+    """
+    classes = _class_folders(folder)
+    files = [sorted(_pictures_in(place), key=_natural) for place in classes]
+    _refuse_empty(folder, classes, files)
+    return [place.name for place in classes], files
+
+
+def labels_of(files: list[list[Path]]) -> Labels:
+    """Return the label of every picture, class after class."""
+    return np.repeat(np.arange(len(files), dtype=np.int64), [len(own) for own in files])
+
+
+def counted_a_class(labels: Labels) -> list[str]:
+    """Return how many pictures a class has, where all have equally many: ``["5 a class"]``, else nothing."""
+    counts = np.unique(np.bincount(labels))
+    return [f"{counts[0]:,} a class"] if len(counts) == 1 else []
+
+
 def _class_folders(folder: Path) -> list[Path]:
     found = (child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
     return sorted(found, key=_natural)
 
 
 def _pictures_in(folder: Path) -> list[Path]:
-    return [
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
-    ]
+    found = []
+    for place, below, names in os.walk(folder):
+        below[:] = [name for name in below if not name.startswith(".")]
+        found += [
+            Path(place, name)
+            for name in names
+            if os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
+        ]
+    return found
 
 
 def _natural(path: Path) -> tuple[list[tuple[int, str]], str]:
@@ -140,19 +156,15 @@ def _refuse_empty(folder: Path, classes: list[Path], files: list[list[Path]]) ->
 def _shared_small_size(files: list[Path]) -> tuple[int, int] | None:
     shared: tuple[int, int] | None = None
     for path in files:
-        size = _size_of(path)
+        size = size_of(path)
         if max(size) > LARGEST_AS_IS or (shared is not None and size != shared):
             return None
         shared = size
     return shared
 
 
-def _size_of(path: Path) -> tuple[int, int]:
-    try:
-        with Image.open(path) as picture:
-            return picture.height, picture.width
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(f"{path} cannot be read as a picture: {error}") from error
+def _as_it_is(picture: Image.Image) -> Image.Image:
+    return picture
 
 
 def _middle(picture: Image.Image) -> Image.Image:

@@ -15,6 +15,7 @@ from driftlaw.errors import DataError, UsageError
 Pixels = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
 Facts = dict[str, Any]
+SEVERITIES = 5
 
 
 class ImageSource(Protocol):
@@ -110,6 +111,13 @@ def checked_indices(indices: npt.ArrayLike, count: int) -> npt.NDArray[np.int64]
     if found.size and (found.min() < 0 or found.max() >= count):
         raise UsageError(f"image indices run from {found.min()} to {found.max()}; this set has 0 to {count - 1}")
     return found
+
+
+def checked_severity(severity: int) -> int:
+    """Return ``severity``, or raise where it is not one of the five."""
+    if severity not in range(1, SEVERITIES + 1):
+        raise UsageError(f"severity {severity} is not one of 1, 2, 3, 4, 5")
+    return severity
 
 
 def _check_fit(name: str, images: Pixels, labels: Labels, num_classes: int) -> None:

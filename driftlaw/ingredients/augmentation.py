@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from driftlaw.ingredients import colours
+
 JITTER_RANGES = {
     "brightness": (0.6, 1.4),
     "contrast": (0.7, 1.3),
@@ -26,7 +28,6 @@ TRANSLATION = 1 / 16  # of the size padded by half on every side, in whole pixel
 SCALE = (0.9, 1.1)
 BLUR_SIGMA = (0.001, 0.5)
 NOISE = 0.005
-GREY = (0.2989, 0.587, 0.114)
 
 
 @dataclass(frozen=True)
@@ -88,61 +89,12 @@ def _noise_like(images: Tensor, seed: int) -> Tensor:
     return torch.randn(images.shape, generator=generator, device=images.device, dtype=images.dtype)
 
 
-def _grey(images: Tensor) -> Tensor:
-    if images.shape[1] != len(GREY):
-        return images.mean(dim=1, keepdim=True)
-    red, green, blue = images.unbind(1)
-    return (GREY[0] * red + GREY[1] * green + GREY[2] * blue).unsqueeze(1)
-
-
-def _blend(images: Tensor, other: Tensor | float, amount: float) -> Tensor:
-    return (amount * images + (1 - amount) * other).clamp(0, 1)
-
-
-def _brightness(images: Tensor, amount: float) -> Tensor:
-    return _blend(images, 0.0, amount)
-
-
-def _contrast(images: Tensor, amount: float) -> Tensor:
-    return _blend(images, _grey(images).mean(dim=(1, 2, 3), keepdim=True), amount)
-
-
-def _saturation(images: Tensor, amount: float) -> Tensor:
-    if images.shape[1] != len(GREY):
-        return images  # no colour to change
-    return _blend(images, _grey(images), amount)
-
-
-def _gamma(images: Tensor, amount: float) -> Tensor:
-    return images.clamp(min=1e-8).pow(amount).clamp(0, 1)
-
-
-def _hue(images: Tensor, turn: float) -> Tensor:
-    """Turn the hue by ``turn`` of a full circle, value and saturation kept; images without colour stay as they are."""
-    if images.shape[1] != len(GREY):
-        return images
-    high, low = images.amax(1, keepdim=True), images.amin(1, keepdim=True)
-    chroma = high - low
-    safe = torch.where(chroma == 0, torch.ones_like(chroma), chroma)
-    red, green, blue = images.split(1, dim=1)
-    sixths = torch.where(
-        high == red,
-        (green - blue) / safe,
-        torch.where(high == green, 2 + (blue - red) / safe, 4 + (red - green) / safe),
-    )
-    turned = sixths + 6 * turn
-    offsets = torch.tensor([5.0, 3.0, 1.0], dtype=images.dtype, device=images.device).view(1, 3, 1, 1)
-    position = (offsets + turned) % 6
-    share = torch.minimum(position, 4 - position).clamp(0, 1)
-    return high - chroma * share
-
-
 _JITTER: dict[str, Callable[[Tensor, float], Tensor]] = {
-    "brightness": _brightness,
-    "contrast": _contrast,
-    "saturation": _saturation,
-    "hue": _hue,
-    "gamma": _gamma,
+    "brightness": colours.brightness,
+    "contrast": colours.contrast,
+    "saturation": colours.saturation,
+    "hue": colours.hue,
+    "gamma": colours.gamma,
 }
 
 

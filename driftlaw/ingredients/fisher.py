@@ -28,8 +28,12 @@ def sizes(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def batch_score(logits: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Return the gradient of the batch's own-label likelihood over the parameters; the graph is kept (Eq. 2)."""
-    return list(torch.autograd.grad(own_label_likelihood(logits), parameters, retain_graph=True))
+    """Return the gradient of the batch's own-label likelihood over the parameters; the graph is kept (Eq. 2).
+
+    It is 0 for parameters that the logits do not hang on, such as those of a head that is used in training alone.
+    """
+    likelihood = own_label_likelihood(logits)
+    return list(torch.autograd.grad(likelihood, parameters, retain_graph=True, materialize_grads=True))
 
 
 def per_sample_fisher(

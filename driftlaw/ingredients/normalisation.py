@@ -1,4 +1,4 @@
-"""Where norm layers take their statistics from: the source, the batch at hand, or a batch held fixed."""
+"""Where norm layers take their statistics from: the source, the batch at hand, both, or a batch held fixed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,58 @@ def batch_norm_layers(model: nn.Module) -> list[_BatchNorm]:
     return [module for module in model.modules() if isinstance(module, _BatchNorm)]
 
 
-def use_batch_statistics(model: nn.Module) -> None:
-    """Make every BatchNorm layer normalise with the statistics of the batch at hand and leave the stored ones alone."""
+def use_batch_statistics(model: nn.Module, source_share: float = 0.0) -> None:
+    """Make every BatchNorm layer normalise with the statistics of the batch at hand and leave the stored ones alone.
+
+    Args:
+        model: the network.
+        source_share: how much of the stored statistics is mixed in; layers that store none go without.
+    """
     for layer in batch_norm_layers(model):
-        layer.train()
-        layer.track_running_stats = False
+        if source_share and layer.running_mean is not None:
+            layer.eval()
+            layer.register_forward_pre_hook(SourceShare(source_share))
+        else:
+            layer.train()
+            layer.track_running_stats = False
+
+
+class SourceShare:
+    """Makes a BatchNorm layer in eval mode normalise with statistics mixed of the batch's and its stored ones.
+
+    m = (1 − s)·batch mean + s·stored mean, and v likewise (alpha-BN, You et al., 2021). The layer itself is left as it
+    is, whatever it does beside normalising: its input x becomes (x − m)·√((stored v + ε)/(v + ε)) + stored m, of which
+    the stored statistics make (x − m)/√(v + ε). Gradients flow through the batch's part.
+    """
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self.held = False
+
+    def mix(self, layer: _BatchNorm, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and variance of a batch mixed with the stored ones."""
+        return torch.lerp(mean, layer.running_mean, self.share), torch.lerp(variance, layer.running_var, self.share)
+
+    def __call__(self, layer: _BatchNorm, arguments: tuple[Tensor, ...]) -> Tensor | None:
+        """Return the input that the layer makes the answer of, before the layer is called."""
+        if self.held:
+            return None
+        (values,) = arguments
+        mean, variance = self.mix(layer, *_mean_and_variance(values.to(layer.running_mean.dtype)))
+        scale = ((layer.running_var + layer.eps) / (variance + layer.eps)).sqrt()
+        shape = [1, -1] + [1] * (values.ndim - 2)
+        moved = (values - mean.view(shape)) * scale.view(shape) + layer.running_mean.view(shape)
+        return moved.to(values.dtype)
+
+
+def _share_of(layer: _BatchNorm) -> SourceShare | None:
+    return next((hook for hook in layer._forward_pre_hooks.values() if isinstance(hook, SourceShare)), None)
+
+
+def _mean_and_variance(values: Tensor) -> tuple[Tensor, Tensor]:
+    axes = [axis for axis in range(values.ndim) if axis != 1]
+    variance, mean = torch.var_mean(values, dim=axes, correction=0)
+    return mean, variance
 
 
 @contextmanager
@@ -35,12 +82,20 @@ def held_statistics(model: nn.Module, images: Tensor) -> Iterator[None]:
     for layer, (mean, variance) in zip(layers, measured, strict=True):
         layer.eval()
         layer.running_mean, layer.running_var = mean, variance
+        _hold(layer, True)
     try:
         yield
     finally:
         for layer, (training, track, mean, variance) in zip(layers, before, strict=True):
             layer.training, layer.track_running_stats = training, track
             layer.running_mean, layer.running_var = mean, variance
+            _hold(layer, False)
+
+
+def _hold(layer: _BatchNorm, held: bool) -> None:
+    share = _share_of(layer)
+    if share is not None:
+        share.held = held
 
 
 @torch.no_grad()
@@ -49,11 +104,11 @@ def _measure(model: nn.Module, layers: list[_BatchNorm], images: Tensor) -> list
 
     def keep(layer: _BatchNorm, arguments: tuple[Tensor, ...]) -> None:
         (values,) = arguments
-        axes = [axis for axis in range(values.ndim) if axis != 1]
-        variance, mean = torch.var_mean(values, dim=axes, correction=0)
-        found[layer] = (mean, variance)
+        share = _share_of(layer)
+        measured = _mean_and_variance(values)
+        found[layer] = measured if share is None else share.mix(layer, *measured)
 
-    hooks = [layer.register_forward_pre_hook(keep) for layer in layers]
+    hooks = [layer.register_forward_pre_hook(keep, prepend=True) for layer in layers]  # before anything is mixed in
     try:
         model(images)
     finally:

@@ -12,7 +12,7 @@ NORM_LAYERS: tuple[type[nn.Module], ...] = (_BatchNorm, nn.GroupNorm, nn.LayerNo
 LAYERS_BY_KIND: dict[str, tuple[type[nn.Module], ...]] = {
     "conv": (nn.Conv2d,),
     "norm": NORM_LAYERS,
-    "linear": (nn.Linear,),
+    "linear": (nn.Linear, nn.MultiheadAttention),  # attention keeps its three input projections as tensors of its own
 }
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import hashlib
 import json
 import os
-import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,24 @@ from torch import Tensor, nn
 
 from driftlaw.errors import DataError, UsageError, collected, suggest
 from driftlaw.files import atomic_path
-from driftlaw.models.catalogue import build_model, list_models
+from driftlaw.models.catalogue import PUBLIC_WEIGHTS, build_model, list_models
+from driftlaw.models.foreign import (
+    Told,
+    infer_architecture,
+    known_family,
+    our_names,
+    published_normalisation,
+    take_normalisation,
+    usual_normalisation,
+)
+from driftlaw.models.libraries import is_of_a_library, load_from_library
+from driftlaw.models.normalise import NORMALISATIONS, make_normalise, same_normalisation, told
 from driftlaw.places import ASSETS, data_dir
+
+Normalisation = str | Mapping[str, Any]
+
+LARGEST_TRAINED = 32
+"""The side of the largest images that ``driftlaw train`` makes networks for."""
 
 
 def list_weights(folder: str | os.PathLike[str] | None = None) -> dict[str, Path]:
@@ -32,21 +50,35 @@ def load_model(
     *,
     num_classes: int | None = None,
     folder: str | os.PathLike[str] | None = None,
+    architecture: str | None = None,
+    normalise: Normalisation | None = None,
 ) -> nn.Module:
-    """Return a trained network in eval mode.
+    """Return a trained network in eval mode; images in [0, 1] go in, normalisation is its first layer.
 
     Args:
-        name_or_path: a name of ``list_weights``, a ``.safetensors`` file, or a torch checkpoint (read with
-            ``weights_only=True``; RobustBench's names for wide resnets are understood).
+        name_or_path: a name of ``list_weights``; a ``.safetensors`` file or a torch checkpoint (read with
+            ``weights_only=True``), with the names of RobustBench, AugMix, TTT++ or torchvision; or
+            ``torchvision:NAME``, ``torchvision:NAME@WEIGHTS``, ``timm:NAME``, ``hf:NAME``.
         num_classes: what the caller expects; a network with another number is refused.
         folder: the data folder, where it is not the default one.
+        architecture: a name such as ``resnext_29_4x32``, for a file that does not say; by default it is told from names
+            and shapes.
+        normalise: a name such as ``"half"`` or numbers, for a file that does not say; where the weights do say, another
+            normalisation is refused.
     """
-    path = _find(name_or_path, folder)
-    model = _from_safetensors(path) if path.suffix == ".safetensors" else _from_checkpoint(path)
+    if is_of_a_library(name_or_path):
+        if architecture is not None:
+            raise UsageError(f"architecture={architecture!r} is for files: «{name_or_path}» names its own network")
+        where, model = str(name_or_path), load_from_library(str(name_or_path))
+        if normalise is not None:
+            _refuse_another(Told(model.info["normalise"], "its own metadata"), normalise, where)
+    else:
+        path = _find(name_or_path, folder)
+        where, model = str(path), _build(_read(path), architecture, normalise)
+        model.info["weights"] = path.stem
     found = model.info["num_classes"]
     if num_classes is not None and num_classes != found:
-        raise UsageError(f"{path} answers {found} classes, expected {num_classes}: take other weights")
-    model.info["weights"] = path.stem
+        raise UsageError(f"{where} answers {found} classes, expected {num_classes}: take other weights")
     return model.eval()
 
 
@@ -61,7 +93,9 @@ def save_model(model: nn.Module, path: Path, *, facts: Mapping[str, Any] | None 
     tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     metadata = {"driftlaw": json.dumps(dict(model.info) | dict(facts or {}), sort_keys=True)}
     with atomic_path(path) as temporary:
+        rights = temporary.stat().st_mode
         save_file(tensors, temporary, metadata=metadata)
+        temporary.chmod(rights)  # safetensors replaces the file by one that only its owner can read
 
 
 def weights_sha256(model: nn.Module) -> str:
@@ -85,79 +119,124 @@ def _find(name_or_path: str | os.PathLike[str], folder: str | os.PathLike[str] |
 
 
 def _missing(name: str, known: Mapping[str, Path], place: Path) -> str:
+    if name in PUBLIC_WEIGHTS:
+        return f"no weights «{name}» in {place}: fetch them with `driftlaw data get {name}`"
     architecture = name.split("-")[0]
-    if architecture in [info.name for info in list_models()]:
+    size = {info.name: info.input_size for info in list_models()}.get(architecture)
+    if size is not None and size > LARGEST_TRAINED:
+        ways = f"`torchvision:NAME`, or one of {', '.join(PUBLIC_WEIGHTS)} with `driftlaw data get`"
+        return f"no trained weights «{name}» in {place}: give the path of a file, {ways}"
+    if size is not None:
         dataset = name.partition("-")[2] or "cifar10"
         command = f"driftlaw train --dataset {dataset} --model {architecture}"
         return f"no trained weights «{name}» in {place}: make them with `{command}`, or give the path of a file"
-    hint = suggest(name, known)
+    hint = suggest(name, [*known, *PUBLIC_WEIGHTS])
     return f"no weights «{name}»: {hint}Give the path of a file, or one of: {', '.join(known) or 'none here yet'}"
 
 
-def _from_safetensors(path: Path) -> nn.Module:
+@dataclass(frozen=True)
+class _Content:
+    """What a file of weights holds.
+
+    Attributes:
+        path: the file.
+        tensors: the state dict, under the file's own names.
+        fields: what else a torch checkpoint holds, by name.
+        info: our own metadata, where the file has them.
+    """
+
+    path: Path
+    tensors: Mapping[str, Tensor]
+    fields: Mapping[str, Any]
+    info: dict[str, Any] | None = None
+
+
+def _read(path: Path) -> _Content:
+    return _read_safetensors(path) if path.suffix == ".safetensors" else _read_checkpoint(path)
+
+
+def _read_safetensors(path: Path) -> _Content:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
         tensors = load_file(path)
     except (SafetensorError, OSError) as error:
         raise DataError(f"{path} is not a whole safetensors file ({error}): fetch or make it again") from error
-    if "driftlaw" not in metadata:
-        return _from_names(tensors, path)
-    info = json.loads(metadata["driftlaw"])
-    model = build_model(info["name"], num_classes=info["num_classes"], normalise=info["normalise"])
-    _fill(model, tensors, path)
-    model.info = info
-    return model
+    info = json.loads(metadata["driftlaw"]) if "driftlaw" in metadata else None
+    return _Content(path, tensors, {}, info)
 
 
-def _from_checkpoint(path: Path) -> nn.Module:
+def _read_checkpoint(path: Path) -> _Content:
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with _harmless_settings():
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises half a dozen kinds for a file it cannot read
         reason = str(error).partition("\n")[0]  # what follows is advice to trust the file
         raise DataError(f"{path} cannot be read as a torch checkpoint of plain tensors: {reason}") from error
+    fields = content if isinstance(content, Mapping) else {}
     for key in ("state_dict", "model", "net"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
     if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
         raise DataError(f"{path} holds no state dict: expected names and tensors, or these under «state_dict»")
-    return _from_names(content, path)
+    return _Content(path, content, fields)
 
 
-def _from_names(tensors: Mapping[str, Tensor], path: Path) -> nn.Module:
-    """Build the network that the names and shapes of a bare state dict speak of."""
-    renamed = {_our_name(name): value for name, value in tensors.items()}
-    stem = renamed.get("stages.0.0.conv1.weight")
-    head = renamed.get("head.weight")
-    if stem is None or head is None:
-        names = ", ".join(list(tensors)[:4])
-        raise DataError(f"{path} is of no network known here (its names start {names}): expected a wide resnet's")
-    blocks = 1 + max(int(name.split(".")[2]) for name in renamed if name.startswith("stages.0."))
-    normalise = {key: renamed.pop(key).flatten().tolist() for key in ("mean", "std") if key in renamed}
-    name = f"wrn_{6 * blocks + 4}_{stem.shape[0] // 16}"
-    model = build_model(name, num_classes=head.shape[0], normalise=normalise or None)
-    _fill(model, renamed, path)
+def _harmless_settings() -> contextlib.AbstractContextManager[Any]:
+    """Let a checkpoint hold the settings of its training: TTT++'s are an argparse namespace, plain data."""
+    allow = getattr(torch.serialization, "safe_globals", None)  # since torch 2.5
+    return allow([argparse.Namespace]) if allow else contextlib.nullcontext()
+
+
+def _build(content: _Content, architecture: str | None, normalise: Normalisation | None) -> nn.Module:
+    if content.info is None:
+        return _from_names(content, architecture, normalise)
+    info, where = content.info, str(content.path)
+    if architecture not in (None, info["name"]):
+        raise UsageError(f"{where} is of the network {info['name']}, asked for {architecture}: leave architecture out")
+    if normalise is not None:
+        _refuse_another(Told(info["normalise"], "its own metadata"), normalise, where)
+    model = build_model(info["name"], num_classes=info["num_classes"], normalise=info["normalise"])
+    _fill(model, content.tensors, content.path)
+    model.info = info
     return model
 
 
-_RENAMED = (  # RobustBench's name for a part of a wide resnet, ours
-    (r"^module\.", ""),
-    (r"^model\.", ""),
-    (r"^mu$", "mean"),
-    (r"^sigma$", "std"),
-    (r"^block(\d)\.layer\.(\d+)\.", lambda m: f"stages.{int(m[1]) - 1}.{m[2]}."),
-    (r"(^|\.)bn(\d)\.", lambda m: f"{m[1]}norm{m[2]}."),
-    (r"^norm1\.", "norm."),
-    (r"^conv1\.", "conv."),
-    (r"\.convShortcut\.", ".shortcut."),
-    (r"^fc\.", "head."),
-)
+def _from_names(content: _Content, architecture: str | None, normalise: Normalisation | None) -> nn.Module:
+    """Build the network that the names and shapes of a bare state dict speak of."""
+    where = str(content.path)
+    tensors, found = our_names(content.tensors)
+    family = known_family(found, content.tensors, where)
+    name = architecture or infer_architecture(tensors, family, where)
+    said = take_normalisation(tensors) or published_normalisation(content.path.stem, name, content.fields)
+    classes = len(tensors[family.head])
+    model = build_model(name, num_classes=classes, normalise=_decide(said, normalise, name, where))
+    _fill(model, tensors, content.path)
+    return model
 
 
-def _our_name(name: str) -> str:
-    for pattern, replacement in _RENAMED:
-        name = re.sub(pattern, replacement, name)
-    return name
+def _decide(said: Told | None, asked: Normalisation | None, architecture: str, where: str) -> Normalisation:
+    """Return the normalisation that the weights speak of, else the one asked for, else the habit of their kind."""
+    if said is not None and asked is not None:
+        _refuse_another(said, asked, where)
+    if said is not None:
+        return said.normalise
+    usual = asked if asked is not None else usual_normalisation(architecture)
+    if usual is None:
+        raise UsageError(
+            f"{where} does not say what its input was normalised with, and networks such as {architecture} differ: "
+            f"give normalise=, a name ({', '.join(NORMALISATIONS)}) or mean and std"
+        )
+    return usual
+
+
+def _refuse_another(said: Told, asked: Normalisation, where: str) -> None:
+    own, wanted = make_normalise(said.normalise), make_normalise(asked)
+    if not same_normalisation(own, wanted):
+        raise UsageError(
+            f"{where} was trained with the normalisation {told(own)}, according to {said.why}; asked for "
+            f"{told(wanted)}: leave normalise out, or take weights that were trained with the other one"
+        )
 
 
 def _fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:

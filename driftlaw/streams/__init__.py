@@ -2,5 +2,6 @@
 
 from driftlaw.streams.archives import make_archive
 from driftlaw.streams.corrupted import CorruptedStream, StreamSettings, make_stream
+from driftlaw.streams.sources import DatasetImages
 
-__all__ = ["CorruptedStream", "StreamSettings", "make_archive", "make_stream"]
+__all__ = ["CorruptedStream", "DatasetImages", "StreamSettings", "make_archive", "make_stream"]

@@ -1,4 +1,4 @@
-"""Our own CIFAR-10-C: every image of a dataset, corrupted at five severities, written in the official layout."""
+"""Our own CIFAR-10-C and CIFAR-100-C: every image of a dataset, at five severities, in the official layout."""
 
 from __future__ import annotations
 

@@ -15,12 +15,13 @@ from torch import Tensor
 
 from driftlaw.contract import Batch, Domain, Stream
 from driftlaw.corruptions import list_corruptions
-from driftlaw.datasets import CorruptedArchive, ImageSource, load_dataset, open_archive
+from driftlaw.datasets import ARCHIVES, Archive, ArchiveSource, ImageSource, load_dataset, open_archive
 from driftlaw.errors import UsageError, unknown
 from driftlaw.settings import Settings, merge, parse, read_preset
 from driftlaw.streams.orders import image_order
 from driftlaw.streams.pixels import Pixels
 from driftlaw.streams.schedules import CLEAN, MIXED, SCHEDULES
+from driftlaw.streams.sources import as_source
 
 PIXELS_AT_ONCE = 2**24  # numbers corrupted in one go on a GPU, where a launch costs more than a pixel
 
@@ -29,7 +30,8 @@ class StreamSettings(Settings):
     """What a stream is made of."""
 
     dataset: str = "cifar10-embedded"
-    """The clean images, as ``driftlaw list datasets`` names them."""
+    """The clean images, as ``driftlaw list datasets`` names them; or corrupted ones alone: a name of ``driftlaw data
+    list`` such as ``imagenet-c``, or ``archive:PATH``."""
     schedule: Literal["continual", "gradual", "reset", "mixed", "recurring", "single"] = "continual"
     """In which order domains come."""
     corruptions: tuple[str, ...] | Literal["benchmark", "held_out", "all"] = "benchmark"
@@ -47,7 +49,8 @@ class StreamSettings(Settings):
     limit: PositiveInt | None = None
     """Images a domain; all of them where left out."""
     archive: str | None = None
-    """A folder in CIFAR-10-C's layout to read corrupted images from; made on the fly where left out."""
+    """A folder in CIFAR-10-C's or ImageNet-C's layout, or the name of one, to read corrupted images from; made on the
+    fly where left out."""
     seed: NonNegativeInt = 1
     """Drives the order."""
     corruption_seed: int = 0
@@ -144,7 +147,9 @@ class CorruptedStream(Stream):
         """What is known of the files that are read, found by the name they were asked for; hashing them takes long."""
         assert self.archive is not None
         names = sorted(set(self.settings.corruptions) - {CLEAN})
-        return self.archive.facts(names) | {"name": self.settings.archive or str(self.archive.folder)}
+        alone = isinstance(self.source, ArchiveSource)
+        asked_for = self.settings.dataset if alone else self.settings.archive
+        return self.archive.facts(names) | {"name": asked_for or str(self.archive.folder)}
 
     def _plan(self) -> list[_Stretch]:
         settings = self.settings
@@ -189,6 +194,8 @@ class CorruptedStream(Stream):
 
 
 _DERIVED = ("images_per_domain", "pixels")
+_FOR_METHODS = "source"  # a preset's word to `driftlaw run`: whose training data methods get that need it
+_ARCHIVE_PREFIX = "archive:"
 
 
 def make_stream(
@@ -197,6 +204,7 @@ def make_stream(
     data_dir: str | os.PathLike[str] | None = None,
     device: torch.device | str = "cpu",
     like: CorruptedStream | None = None,
+    source: Any = None,
     **changes: Any,
 ) -> CorruptedStream:
     """Return a stream from a preset's name, a table of settings, or what a stream's ``recipe()`` returned.
@@ -206,37 +214,57 @@ def make_stream(
         data_dir: where the data lies, where it is not the default folder.
         device: where images are corrupted and handed out.
         like: a stream of the same images in another order, to share their memory with.
+        source: the clean images, in place of a dataset's name: a torch ``Dataset`` of (image, label), or anything
+            with the face of ``driftlaw.datasets.ImageSource``.
         **changes: settings to change, such as ``limit=400``.
     """
     settings = _settings_of(preset_or_recipe, changes)
-    if like is not None and like.device == torch.device(device) and _same_images(like.settings, settings):
-        return CorruptedStream(settings, like.pixels)
-    archive = open_archive(settings.archive, data_dir=data_dir) if settings.archive else None
-    source = load_dataset(settings.dataset, data_dir=data_dir, split="test")
+    if like is not None and like.device == torch.device(device) and _same_images(like, settings, source):
+        return CorruptedStream(settings.model_copy(update={"dataset": like.settings.dataset}), like.pixels)
+    given = None if source is None else as_source(source)
+    if given is not None:
+        settings = settings.model_copy(update={"dataset": given.name})
+    clean, archive = _opened(settings, data_dir, given)
     if archive is not None:
-        _check_archive(archive, source, settings)
-    return CorruptedStream(settings, Pixels(source, archive, settings.corruption_seed, device))
+        _check_archive(archive, clean, settings)
+    return CorruptedStream(settings, Pixels(clean, archive, settings.corruption_seed, device, given=source))
 
 
-def _same_images(first: StreamSettings, second: StreamSettings) -> bool:
-    names = ("dataset", "archive", "corruption_seed", "corruptions")
-    return all(getattr(first, name) == getattr(second, name) for name in names)
+def _opened(
+    settings: StreamSettings, data_dir: str | os.PathLike[str] | None, given: ImageSource | None
+) -> tuple[ImageSource, Archive | None]:
+    """Return the clean images and the archive of a stream; where its dataset is an archive, that stands for both."""
+    name = settings.dataset
+    if given is None and (name in ARCHIVES or name.startswith(_ARCHIVE_PREFIX)):
+        if settings.archive not in (None, name):  # a recipe names it twice
+            raise UsageError(f"«{name}» is an archive itself: leave out archive = {settings.archive!r}")
+        alone = open_archive(name.removeprefix(_ARCHIVE_PREFIX), data_dir=data_dir)
+        if CLEAN in settings.corruptions:
+            raise UsageError(f"«{name}» holds no clean images: name the dataset it was made from, and this as archive")
+        return ArchiveSource(name, alone), alone
+    archive = open_archive(settings.archive, data_dir=data_dir) if settings.archive else None
+    return given if given is not None else load_dataset(name, data_dir=data_dir, split="test"), archive
+
+
+def _same_images(like: CorruptedStream, settings: StreamSettings, given: Any) -> bool:
+    names = ["archive", "corruption_seed", "corruptions"] + (["dataset"] if given is None else [])
+    same = all(getattr(like.settings, name) == getattr(settings, name) for name in names)
+    return same and like.pixels.given is given
 
 
 def _settings_of(given: str | Mapping[str, Any] | StreamSettings, changes: Mapping[str, Any]) -> StreamSettings:
     if isinstance(given, StreamSettings):
         values: Mapping[str, Any] = given.model_dump()
-    elif isinstance(given, str):
-        values = read_preset(given).get("stream", {})
     else:
-        values = {key: value for key, value in given.items() if key not in _DERIVED}
+        table = read_preset(given).get("stream", {}) if isinstance(given, str) else given
+        values = {key: value for key, value in table.items() if key not in (*_DERIVED, _FOR_METHODS)}
         for key in ("dataset", "archive"):
             if isinstance(values.get(key), Mapping):
                 values[key] = values[key]["name"]
     return parse(StreamSettings, merge(values, changes), where="the stream")
 
 
-def _check_archive(archive: CorruptedArchive, source: ImageSource, settings: StreamSettings) -> None:
+def _check_archive(archive: Archive, source: ImageSource, settings: StreamSettings) -> None:
     if len(archive.labels) != len(source) or not np.array_equal(archive.labels, source.labels):
         raise UsageError(
             f"the archive {settings.archive} ({len(archive.labels)} images a severity) does not go with the dataset "

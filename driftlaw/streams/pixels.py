@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from driftlaw.contract import Domain
 from driftlaw.corruptions import corrupt
-from driftlaw.datasets import CorruptedArchive, ImageSource
+from driftlaw.datasets import Archive, ArrayImages, ImageSource
 from driftlaw.streams.schedules import CLEAN
 
-KEPT_BYTES = 2**31  # of corrupted images; a benchmark runs many methods over the same ones
+KEPT_BYTES = 2**31  # of images in main memory; a benchmark runs many methods over the same ones
+KEPT_SHARE = 8  # and on a GPU an eighth of its memory, where that is more
 
 
 class Pixels:
@@ -22,12 +25,19 @@ class Pixels:
         archive: corrupted images to read in place of making them.
         seed: drives the corruptions.
         device: where images are corrupted and handed out.
+        given: what the caller handed in as the source, where it was not found by its name.
     """
 
     def __init__(
-        self, source: ImageSource, archive: CorruptedArchive | None, seed: int, device: torch.device | str
+        self,
+        source: ImageSource,
+        archive: Archive | None,
+        seed: int,
+        device: torch.device | str,
+        *,
+        given: Any = None,
     ) -> None:
-        self.source, self.archive, self.seed = source, archive, seed
+        self.source, self.archive, self.seed, self.given = source, archive, seed, given
         self.device = torch.device(device)
         self._kept: dict[Domain, _Kept] = {}
 
@@ -51,21 +61,33 @@ class Pixels:
     def _make_room(self, domain: Domain) -> _Kept | None:
         """Return memory for a domain that is dear to make, None where it is cheap or there is no more room."""
         size = len(self.source) * int(np.prod(self.shape))
-        if domain.name == CLEAN or self.archive is not None or (len(self._kept) + 1) * size > KEPT_BYTES:
+        if self._is_cheap(domain) or (len(self._kept) + 1) * size > _room(self.device):
             return None
         self._kept[domain] = _Kept(len(self.source), self.shape, self.device)
         return self._kept[domain]
 
+    def _is_cheap(self, domain: Domain) -> bool:
+        """Tell whether reading again costs little; clean images in files of their own are decoded for every domain."""
+        return self.archive is not None or (domain.name == CLEAN and isinstance(self.source, ArrayImages))
+
     def _made(self, domain: Domain, numbers: np.ndarray) -> Tensor:
         if self.archive is not None and domain.name != CLEAN:
             return self._tensor(self.archive.images(domain.name, domain.severity, numbers))
-        clean = self._tensor(self.source.images(numbers))
         if domain.name == CLEAN:
-            return clean
+            return self._tensor(self.source.images(numbers))
+        clean = self.of(Domain(CLEAN, 0), numbers)
         return corrupt(clean, domain.name, domain.severity, seed=self.seed, indices=torch.from_numpy(numbers))
 
     def _tensor(self, pixels: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device).permute(0, 3, 1, 2).contiguous()
+
+
+def _room(device: torch.device) -> int:
+    """Return how many bytes of images may be kept."""
+    if device.type != "cuda":
+        return KEPT_BYTES
+    _, whole = torch.cuda.mem_get_info(device)
+    return max(KEPT_BYTES, whole // KEPT_SHARE)
 
 
 class _Kept:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from driftlaw.checkpoints import load_checkpoint, save_checkpoint
@@ -23,6 +22,8 @@ from driftlaw.models import build_model, save_model, weights_sha256
 from driftlaw.probes import environment, usable_precision
 from driftlaw.records import RecordWriter
 from driftlaw.training.augmentations import crop_and_flip
+from driftlaw.training.augmix import Chains, augmix
+from driftlaw.training.objectives import loss_of
 from driftlaw.training.recipe import Recipe
 
 FORMAT = "driftlaw-train-1"
@@ -104,7 +105,11 @@ class _Run:
         self.images, self.labels = _on_device(training.train_images, self.device)
         with torch.random.fork_rng(devices=[]):  # the layers' initial weights are drawn from the global generator
             torch.manual_seed(training.seed)
-            self.model = build_model(training.model_name, num_classes=training.train_images.num_classes)
+            self.model = build_model(
+                training.model_name,
+                num_classes=training.train_images.num_classes,
+                normalise=self.recipe.normalisation(),
+            )
         self.model.to(self.device, memory_format=torch.channels_last)
         self.optimizer = torch.optim.SGD(
             self.model.parameters(),
@@ -112,13 +117,14 @@ class _Run:
             momentum=self.recipe.momentum,
             nesterov=self.recipe.momentum > 0,
             weight_decay=self.recipe.weight_decay,
+            fused=self.device.type == "cuda" or None,  # one kernel for all tensors; a CPU keeps its own way
         )
         self.epoch = 0
         self.last_whole: dict[str, Any] | None = None
         self.saved_at = time.monotonic()
         if training.checkpoint.exists():
             self._resume()
-        self.forward = _maybe_compiled(self.model, self.recipe.compiled, self.device)
+        self.loss_of = _maybe_compiled(loss_of, self.recipe.compiled, self.device)
 
     def next_epoch(self) -> dict[str, Any]:
         """Pass over all images once; return the epoch's line."""
@@ -142,16 +148,24 @@ class _Run:
     def _step(self, chosen: Tensor, epoch: float) -> Tensor:
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.rate_at(epoch)
-        images = crop_and_flip(
-            self.images[chosen], self.generator, padding=self.recipe.crop_padding, flip=self.recipe.flip
-        )
-        images = images.to(torch.float32).div(255).contiguous(memory_format=torch.channels_last)
+        images = self._views(chosen)
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16"):
-            loss = F.cross_entropy(self.forward(images), self.labels[chosen])
+            loss = self.loss_of(self.model, images, self.labels[chosen], self.recipe.consistency_weight)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
         return loss.detach()
+
+    def _views(self, chosen: Tensor) -> Tensor:
+        """Return the images of a step: cropped and mirrored, with AugMix followed by two mixtures of the same."""
+        images = crop_and_flip(
+            self.images[chosen], self.generator, padding=self.recipe.crop_padding, flip=self.recipe.flip
+        )
+        if self.recipe.augmentation == "crop_flip":
+            return images
+        twice = images.repeat(2, 1, 1, 1)
+        mixed = augmix(twice, Chains.from_generator(len(twice), self.generator))
+        return torch.cat([images.to(torch.float32).div(255), mixed])
 
     def maybe_save(self, record: RecordWriter) -> None:
         """Write a checkpoint if the last one is old and the end is not reached."""
@@ -190,7 +204,11 @@ class _Run:
     def finish(self) -> dict[str, Any]:
         """Write the weights; return the closing line, with the accuracy of exactly these weights in float32."""
         accuracy = evaluate(self.model, self.training.test_images, self.device)
-        facts = {"dataset": self.training.train_images.name, "accuracy": accuracy}
+        facts = {
+            "dataset": self.training.train_images.name,
+            "accuracy": accuracy,
+            "augmentation": self.recipe.augmentation,
+        }
         save_model(self.model, self.training.weights, facts=facts)
         return {
             "closing": True,
@@ -224,6 +242,8 @@ def _identity(header: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in header.items() if key not in ("commit", "command")}
 
 
-def _maybe_compiled(model: nn.Module, compiled: str, device: torch.device) -> Callable[[Tensor], Tensor]:
+def _maybe_compiled(function: Callable[..., Tensor], compiled: str, device: torch.device) -> Callable[..., Tensor]:
     wanted = compiled == "yes" or (compiled == "auto" and device.type == "cuda")
-    return torch.compile(model) if wanted else model
+    # An epoch's last batch is smaller. Left to itself, the compiler then makes one graph for batches of any size and
+    # uses that slower one for all of them from the second epoch on; this way each of the two sizes has its own.
+    return torch.compile(function, dynamic=False) if wanted else function

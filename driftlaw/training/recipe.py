@@ -11,7 +11,11 @@ from driftlaw.settings import Settings
 
 
 class Recipe(Settings):
-    """SGD with Nesterov momentum, random crops and flips, a rate that rises for an epoch and falls along a cosine."""
+    """SGD with Nesterov momentum, random crops and flips, a rate that rises for an epoch and falls along a cosine.
+
+    With ``augmentation=augmix`` an image is answered three times a step, as it is and mixed twice, and the answers
+    are to agree.
+    """
 
     epochs: PositiveInt = 100
     """Passes over the training images."""
@@ -29,10 +33,20 @@ class Recipe(Settings):
     """Pixels of black around an image before a random crop of its own size."""
     flip: bool = True
     """Whether half of the images are mirrored."""
+    augmentation: Literal["crop_flip", "augmix"] = "crop_flip"
+    """What happens to images besides: nothing, or AugMix after the crop and the flip."""
+    consistency_weight: NonNegativeFloat = 12.0
+    """AugMix's weight of the Jensen–Shannon divergence between the three answers (its Section 3)."""
+    normalise: Literal["none", "half"] = "none"
+    """Of the network's input: none, or (x − 0.5)/0.5; it becomes part of the network and of its weights' metadata."""
     precision: Literal["auto", "bf16", "float32"] = "auto"
     """bf16 where the device can; float32 on a CPU and wherever bf16 does not run."""
     compiled: Literal["auto", "yes", "no"] = "auto"
     """Whether torch.compile is used; ``auto`` does on a GPU."""
+
+    def normalisation(self) -> dict[str, list[float]] | None:
+        """Return ``mean`` and ``std`` of the input as ``build_model`` takes them."""
+        return {"mean": [0.5] * 3, "std": [0.5] * 3} if self.normalise == "half" else None
 
     def rate_at(self, epoch: float) -> float:
         """Return the learning rate after ``epoch`` epochs, a fraction counted in.

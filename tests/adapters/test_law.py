@@ -115,16 +115,120 @@ def test_nothing_of_the_size_of_the_network_is_kept_for_the_fisher(network):
     assert kept <= 3 * len(adapter.fact_labels()["layer_weights"])
 
 
-def test_a_model_with_group_norm_adapts():
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 4))
-    adapter = driftlaw.adapt(model.double(), "law")
-    adapter(batches(1)[0])
-    assert not torch.equal(adapter.model[0].weight, model[0].weight)
+class TinyVit(nn.Module):
+    """Patches, a class token, attention and an MLP between LayerNorms, and a head: no BatchNorm, one convolution."""
+
+    def __init__(self, width: int = 8, classes: int = 4) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 8, stride=8)
+        self.token = nn.Parameter(torch.randn(1, 1, width))
+        self.norm1, self.norm2, self.norm = (nn.LayerNorm(width) for _ in range(3))
+        self.mix = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        patches = self.patches(images).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.token.expand(len(images), -1, -1), patches], dim=1)
+        query, key, value = self.mix(self.norm1(tokens)).chunk(3, dim=2)
+        tokens = tokens + self.out(nn.functional.scaled_dot_product_attention(query, key, value))
+        tokens = tokens + self.mlp(self.norm2(tokens))
+        return self.head(self.norm(tokens)[:, 0])
 
 
-def test_a_model_without_convolutions_and_norms_is_refused_with_a_reason():
-    with pytest.raises(UsageError, match="Conv2d and norm layers"):
-        driftlaw.adapt(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), "law")
+def group_norm_network() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 4))
+
+
+def moved_by_two_steps(model: nn.Module, **settings) -> set[str]:
+    adapter = driftlaw.adapt(model, "law", **settings)
+    for images in batches(2):
+        assert adapter(images).isfinite().all()
+    return {
+        name
+        for name, value in model.named_parameters()
+        if not torch.equal(value, adapter.model.get_parameter(name).data)
+    }
+
+
+@pytest.fixture(params=[TinyVit, group_norm_network])
+def network_without_batches(request) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return request.param().double().eval()
+
+
+@pytest.mark.parametrize(
+    "layers", [["norm"], ["conv", "norm"], ["conv", "norm", "linear"], ["linear", "head"]], ids=str
+)
+def test_a_network_without_batch_norm_learns_the_layers_it_is_told_and_no_other(network_without_batches, layers):
+    kinds = {"conv": nn.Conv2d, "norm": (nn.LayerNorm, nn.GroupNorm), "linear": nn.Linear}
+    asked = set()
+    for path, module in network_without_batches.named_modules():
+        is_head = path in ("head", "4")
+        if any(isinstance(module, kinds[kind]) for kind in layers if kind != "head") and not is_head:
+            asked |= {f"{path}.{name}" for name, _ in module.named_parameters(recurse=False)}
+        if is_head and "head" in layers:
+            asked |= {f"{path}.{name}" for name, _ in module.named_parameters(recurse=False)}
+    moved = moved_by_two_steps(network_without_batches, layers=layers)
+    assert moved <= asked
+    assert len(moved) >= len(asked) - 2  # the flattest tensor of each step stands still
+
+
+def test_linear_layers_that_learn_take_the_step_written_by_hand():
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = TinyVit().double()
+    adapter = driftlaw.adapt(model, "law", seed=7, layers=["linear"], consistency_weight=0.0, tau=0.0)
+    (images,) = batches(1)
+    logits = model(images)
+    loss = -(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean()
+    adapter(images)
+    for name in ("mix.weight", "mlp.0.weight", "mlp.2.bias"):
+        (gradient,) = torch.autograd.grad(loss, model.get_parameter(name), retain_graph=True)
+        expected = model.get_parameter(name) - 1e-3 * gradient / (gradient.abs() + 1e-8)
+        torch.testing.assert_close(adapter.model.get_parameter(name), expected, rtol=0, atol=1e-10)
+
+
+def test_a_vit_adapts_with_per_sample_scores_too():
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = TinyVit().double()
+    assert moved_by_two_steps(model, layers=["norm", "linear"], fisher="per_sample", grouping="module")
+
+
+def test_a_model_of_linear_layers_alone_is_refused_until_they_are_named():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 5), nn.ReLU(), nn.Linear(5, 2)).double()
+    with pytest.raises(UsageError, match=r"Conv2d and norm layers; take others in with layers = \[«linear», «head»\]"):
+        driftlaw.adapt(model, "law")
+    assert moved_by_two_steps(model, layers=["linear"]) <= {"1.weight", "1.bias"}
+    with pytest.raises(UsageError, match="layers"):
+        driftlaw.adapt(model, "law", layers=[])
+    with pytest.raises(UsageError, match="layers"):
+        driftlaw.adapt(model, "law", layers=["lstm"])
+
+
+def test_mixed_statistics_hold_for_every_forward_pass_of_a_step(network):
+    with torch.no_grad():
+        for layer in network.modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                layer.running_mean.normal_(generator=torch.Generator().manual_seed(0))
+    none, all_of_it = (driftlaw.adapt(network, "law", statistics="mixed", source_share=share) for share in (0.0, 1.0))
+    plain = driftlaw.adapt(network, "law")
+    for images in batches(2):
+        assert torch.equal(none(images), plain(images))
+    (images,) = batches(1)
+    torch.testing.assert_close(all_of_it(images), network.eval()(images).detach(), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("fisher", ["batch", "per_sample"])
+def test_mixed_statistics_are_the_same_for_a_batch_as_for_its_images(network, fisher):
+    adapter = driftlaw.adapt(network, "law", statistics="mixed", source_share=0.3, fisher=fisher)
+    for images in batches(2):
+        weights = adapter.step(images).facts["layer_weights"]
+        assert weights.isfinite().all()
+        assert weights.max() == pytest.approx(1, abs=1e-6)
 
 
 def test_per_sample_scores_have_no_stale_gradient_to_add(network):

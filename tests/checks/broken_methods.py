@@ -377,6 +377,11 @@ class Tracking(Good):
         return model
 
 
+@breaks("only_what_it_says_learns_has_moved", "no running statistic moved")
+class AllTalk(Good):
+    moves_statistics = True
+
+
 @breaks("only_what_it_says_learns_has_moved", "head.bias moved")
 class Reaching(Good):
     def adapt(self, images):

@@ -14,6 +14,7 @@ from tests.checks.broken_methods import (
     Dicing,
     Good,
     Sociable,
+    Tracking,
     Untidy,
     WithoutDefault,
 )
@@ -112,3 +113,17 @@ def test_a_method_that_learns_nothing_need_not_move():
             return Output(self.model(images))
 
     BY_NAME["only_what_it_says_learns_has_moved"](Plain)
+
+
+def test_statistics_may_move_where_the_method_says_so_and_nothing_else_may():
+    class Open(Tracking):
+        moves_statistics = True
+
+    class OpenAndReaching(Open):
+        def adapt(self, images):
+            self.model.head.bias.data.add_(0.1)
+            return super().adapt(images)
+
+    BY_NAME["only_what_it_says_learns_has_moved"](Open)
+    with pytest.raises(CheckFailed, match=r"^head\.bias moved"):
+        BY_NAME["only_what_it_says_learns_has_moved"](OpenAndReaching)

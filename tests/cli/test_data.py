@@ -76,6 +76,9 @@ def test_get_says_what_to_put_where(tmp_path, monkeypatch):
     ("name", "told"),
     [
         ("cifar10-c", "driftlaw data make cifar10-c"),
+        ("cifar100-c", "driftlaw data make cifar100-c"),
+        ("imagenet-c", "put the official class folders"),
+        ("imagenet", "put its class folders into"),
         ("cifar10-embedded", "needs no fetching"),
         ("cifr10", "did you mean"),
     ],
@@ -100,6 +103,29 @@ def test_make_puts_the_archive_of_a_known_dataset_under_the_data_folder(publishe
     call("make", "cifar10-c", "--corruptions", "contrast", "--data-dir", tmp_path, "--device", "cpu")
     assert open_archive("cifar10-c", data_dir=tmp_path).corruptions() == ["contrast"]
     assert call("verify", "cifar10-c", "--data-dir", tmp_path)[0] == 0
+
+
+def test_make_writes_cifar100_c_of_the_split_that_is_there(tmp_path):
+    made_up.write_mosaics(made_up.splits(per_class=1, classes=100), tmp_path)
+    with pytest.warns(UserWarning, match="not known here"):
+        call("make", "cifar100-c", "--corruptions", "contrast", "--data-dir", tmp_path, "--device", "cpu")
+    archive = open_archive("cifar100-c", data_dir=tmp_path)
+    assert (archive.corruptions(), len(archive), archive.num_classes) == (["contrast"], 100, 100)
+    assert call("verify", "cifar100-c", "--data-dir", tmp_path)[0] == 0
+    rows = {row["name"]: row for row in json.loads(call("list", "--json", "--data-dir", tmp_path)[1])}
+    assert rows["cifar100-c"]["present"] is True
+    assert rows["imagenet-c"]["present"] is False
+
+
+def test_verify_looks_for_every_picture_of_imagenet_c(tmp_path):
+    for severity in range(1, 6):
+        place = tmp_path / "ImageNet-C" / "fog" / str(severity) / "n00000001"
+        place.mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(place / "a.JPEG")
+    assert "every picture is there" in call("verify", "imagenet-c", "--data-dir", tmp_path)[1]
+    (place / "a.JPEG").unlink()
+    with pytest.raises(DataError, match="lacks 1 of 1 pictures"):
+        call("verify", "imagenet-c", "--data-dir", tmp_path)
 
 
 def test_make_asks_for_a_folder_where_it_knows_none(pictures):
@@ -166,3 +192,33 @@ def _wait_for(path, process):
         if path.exists() or process.poll() is not None:
             return
         time.sleep(0.01)
+
+
+def test_public_weights_are_listed_fetched_and_verified(tmp_path, monkeypatch):
+    def fetch(name, *, data_dir, tell):
+        tell("fetching …")
+        path = data_dir / "weights" / f"{name}.safetensors"
+        path.parent.mkdir()
+        path.touch()
+        return path
+
+    monkeypatch.setattr("driftlaw.models.fetch_weights", fetch)
+    monkeypatch.setattr("driftlaw.models.verify_weights", lambda name, data_dir: [])
+    rows = {row["name"]: row for row in json.loads(call("list", "--json", "--data-dir", tmp_path)[1])}
+    assert rows["resnet50-imagenet"]["present"] is False
+    assert rows["resnet50-imagenet"]["kind"] == "weights"
+    code, text = call("get", "resnet50-imagenet", "--data-dir", tmp_path, "--json")
+    assert code == 0
+    assert json.loads(text)["file"] == str(tmp_path / "weights" / "resnet50-imagenet.safetensors")
+    rows = {row["name"]: row for row in json.loads(call("list", "--json", "--data-dir", tmp_path)[1])}
+    assert rows["resnet50-imagenet"]["present"] is True
+    assert "good (sha256 of all weights)" in call("verify", "resnet50-imagenet", "--data-dir", tmp_path)[1]
+
+
+def test_the_command_knows_the_weights_that_the_library_knows(tmp_path):
+    from driftlaw.models import PUBLIC_WEIGHTS
+
+    rows = [row for row in json.loads(call("list", "--json", "--data-dir", tmp_path)[1]) if row["kind"] == "weights"]
+    assert [(row["name"], row["title"], row["licence"], row["num_classes"]) for row in rows] == [
+        (info.name, info.title, info.licence, info.num_classes) for info in PUBLIC_WEIGHTS.values()
+    ]

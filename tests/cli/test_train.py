@@ -60,6 +60,22 @@ def test_json_is_one_document_and_the_recipe_follows_the_words(cifar10, tmp_path
     assert document["accuracy"] == closing["accuracy"]
 
 
+def test_augmix_and_normalisation_are_words_of_the_recipe(cifar10):
+    call(*TINY, "--set", "augmentation=augmix", "--set", "normalise=half", "--set", "consistency_weight=6")
+    model = load_model("wrn_10_1-cifar10")
+    assert model.info["normalise"]["mean"] == [0.5, 0.5, 0.5]
+    header = read_lines(cifar10 / "weights" / "wrn_10_1-cifar10.train.jsonl")[0]
+    assert (header["recipe"]["augmentation"], header["recipe"]["consistency_weight"]) == ("augmix", 6)
+
+
+def test_cifar100_is_trained_on_under_its_own_name(tmp_path):
+    data = made_up.splits(classes=100)
+    made_up.write_mosaics(data, tmp_path)
+    with pytest.warns(UserWarning, match="of a split that is not known here"):
+        call(*TINY, "--dataset", "cifar100", "--set", "batch_size=500", "--data-dir", tmp_path)
+    assert load_model("wrn_10_1-cifar100", folder=tmp_path).info["num_classes"] == 100
+
+
 def test_a_folder_of_pictures_is_trained_on_under_its_own_name(tmp_path):
     rng = np.random.default_rng(0)
     for place in ("train/cat", "train/dog", "test/cat", "test/dog"):
@@ -77,6 +93,7 @@ def test_a_folder_of_pictures_is_trained_on_under_its_own_name(tmp_path):
         (["--set", "epoch=3"], "unknown setting «epoch»: did you mean «epochs»"),
         (["--set", "batch_size"], "expected key=value"),
         (["--epochs", "0"], "epochs = 0"),
+        (["--set", "augmentation=mixup"], "augmentation = 'mixup'"),
         (["--device", "gpu"], "device «gpu» cannot be used here"),
         (["--dataset", "cifar1"], "unknown dataset «cifar1»: did you mean «cifar10»"),
         (["--dataset", "cifar10-embedded"], "unknown split of cifar10-embedded «train»"),

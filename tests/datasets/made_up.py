@@ -9,16 +9,16 @@ import numpy as np
 from PIL import Image
 
 from driftlaw.datasets.batches import write_batches
-from driftlaw.datasets.catalogue import CIFAR10, Download, Published
+from driftlaw.datasets.catalogue import CIFAR10, CIFAR100, Download, Published
 from driftlaw.datasets.sources import content_sha256
 
 
-def splits(per_class=2, seed=0):
+def splits(per_class=2, seed=0, classes=10):
     """Return {split: (images, labels)} with five times as many training images as test images."""
     rng = np.random.default_rng(seed)
     made = {}
     for split, times in (("train", 5), ("test", 1)):
-        labels = rng.permutation(np.repeat(np.arange(10), per_class * times))
+        labels = rng.permutation(np.repeat(np.arange(classes), per_class * times))
         made[split] = (rng.integers(0, 256, (len(labels), 32, 32, 3), dtype=np.uint8), labels)
     return made
 
@@ -38,6 +38,25 @@ def remote(url, sha256):
 def write_folder(data, folder):
     write_batches(CIFAR10.layout, folder / CIFAR10.layout.folder, data, CIFAR10.class_names)
     return folder / CIFAR10.layout.folder
+
+
+def write_official_cifar100(data, folder):
+    write_batches(CIFAR100.layout, folder / CIFAR100.layout.folder, data, CIFAR100.class_names)
+    return folder / CIFAR100.layout.folder
+
+
+def write_mosaics(data, folder):
+    """Write a CIFAR-100 as lossless mosaics, 100 tiles a row; every file must be whole rows."""
+    place = folder / CIFAR100.mosaic.folder
+    place.mkdir(parents=True)
+    for split, (images, _) in data.items():
+        files = CIFAR100.mosaic.files[split]
+        for name, part in zip(files, np.split(images, len(files)), strict=True):
+            sheet = part.reshape(-1, 100, 32, 32, 3).transpose(0, 2, 1, 3, 4).reshape(-1, 3200, 3)
+            Image.fromarray(sheet).save(place / name, "WEBP", lossless=True, exact=True, quality=0, method=0)
+    notes = {split: labels.tolist() for split, (_, labels) in data.items()}
+    (place / "labels.json").write_text(json.dumps(notes | {"fine_label_names": list(CIFAR100.class_names)}))
+    return place
 
 
 def official_tarball(data, tmp_path):

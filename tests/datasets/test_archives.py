@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from driftlaw.datasets import ArchiveWriter, open_archive
+from driftlaw.datasets import ARCHIVES, ArchiveSource, ArchiveWriter, dataset_info, open_archive
 from driftlaw.datasets.archives import MANIFEST
 from driftlaw.errors import DataError, UsageError
 from driftlaw.files import sha256_of
@@ -47,6 +47,30 @@ def test_a_known_name_is_looked_for_under_the_data_folder(official, tmp_path):
     os.rename(official / "labels.npy", tmp_path / "data" / "labels.npy")
     os.rename(tmp_path / "data", tmp_path / "CIFAR-10-C")
     assert open_archive("cifar10-c", data_dir=tmp_path).corruptions() == ["fog"]
+
+
+def test_cifar100_c_is_known_by_name(official, tmp_path):
+    (tmp_path / "CIFAR-100-C").mkdir()
+    for path in official.glob("*.npy"):
+        path.rename(tmp_path / "CIFAR-100-C" / path.name)
+    assert open_archive("cifar100-c", data_dir=tmp_path).corruptions() == ["fog", "frost"]
+    assert ARCHIVES["cifar100-c"].is_present(tmp_path)
+
+
+def test_every_known_archive_is_described_and_made_of_a_dataset():
+    for name, info in ARCHIVES.items():
+        assert info.name == name
+        assert info.title
+        assert info.licence
+        assert dataset_info(info.dataset).num_classes == info.num_classes
+
+
+def test_an_archive_of_our_own_says_what_it_was_made_from_where_it_stands_alone(tmp_path):
+    recipe = {"dataset": {"name": "cifar100", "origin": "our split: made up"}}
+    ArchiveWriter(tmp_path, 4, LABELS, recipe=recipe).write("fog", [IMAGES])
+    facts = ArchiveSource("cifar100-c", open_archive(tmp_path)).facts()
+    assert facts["origin"] == "made by driftlaw from our split: made up"
+    assert facts["name"] == "cifar100-c"
 
 
 def test_facts_hash_the_files_that_are_used(official):

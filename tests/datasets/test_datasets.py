@@ -1,5 +1,7 @@
 """Loading by name."""
 
+import dataclasses
+import hashlib
 import subprocess
 import sys
 
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 
 from driftlaw.datasets import catalogue, list_datasets, load_dataset
+from driftlaw.datasets.fetching import verify
 from driftlaw.errors import DataError, UsageError
 from tests.datasets import made_up
 
@@ -28,6 +31,32 @@ def test_cifar10_is_read_from_a_local_folder(published, tmp_path, split):
     facts = source.facts()
     assert (facts["split"], facts["count"]) == (split, len(published[split][1]))
     assert "Krizhevsky" in facts["origin"]
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_cifar100_is_read_from_the_official_layout_with_its_fine_labels(tmp_path, monkeypatch, split):
+    data = made_up.splits(per_class=1, classes=100)
+    folder = made_up.write_official_cifar100(data, tmp_path)
+    known = {
+        name: catalogue.Published(len(data[name][1]), md5={name: hashlib.md5((folder / name).read_bytes()).hexdigest()})
+        for name in data
+    }
+    monkeypatch.setitem(catalogue.CATALOGUE, "cifar100", dataclasses.replace(catalogue.CIFAR100, published=known))
+    source = load_dataset("cifar100", data_dir=tmp_path, split=split)
+    assert (source.images(np.arange(len(source))) == data[split][0]).all()
+    assert (source.labels == data[split][1]).all()
+    assert (source.num_classes, source.class_names[99]) == (100, "worm")
+    assert "Krizhevsky" in source.facts()["origin"]
+    assert verify(catalogue.CATALOGUE["cifar100"], tmp_path) == []
+    (folder / split).write_bytes((folder / split).read_bytes() + b" ")
+    assert f"{split} has md5" in verify(catalogue.CATALOGUE["cifar100"], tmp_path)[0]
+
+
+def test_other_files_in_the_layout_of_cifar100_are_told_apart(tmp_path):
+    made_up.write_official_cifar100(made_up.splits(per_class=1, classes=100), tmp_path)
+    with pytest.warns(UserWarning, match="not its published content"):
+        load_dataset("cifar100", data_dir=tmp_path)
+    assert "100 images; 10000 were published" in verify(catalogue.CIFAR100, tmp_path)[1]
 
 
 def test_the_given_folder_may_be_the_batches_themselves(published, tmp_path):
@@ -67,7 +96,13 @@ def test_an_unknown_dataset_or_split_names_the_nearest():
 
 
 def test_the_list_names_what_can_be_loaded():
-    assert [info.name for info in list_datasets()] == ["cifar10-embedded", "cifar10", "folder:PATH"]
+    assert [info.name for info in list_datasets()] == [
+        "cifar10-embedded",
+        "cifar10",
+        "cifar100",
+        "imagenet",
+        "folder:PATH",
+    ]
 
 
 def test_the_room_needs_no_torch():

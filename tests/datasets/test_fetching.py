@@ -117,4 +117,4 @@ def test_verify_names_every_split_that_is_missing_damaged_or_other(data, tmp_pat
     assert "data_batch_3 cannot be read" in problems[0]
     assert "published ones have" in problems[1]
     made_up.write_folder(made_up.splits(per_class=1), tmp_path)
-    assert "50 train images; 100 were published" in verify(info, tmp_path)[0]
+    assert "50 images; 100 were published" in verify(info, tmp_path)[0]

@@ -95,6 +95,15 @@ def test_facts_are_plain_and_follow_the_files(tmp_path):
     assert before["sha256"] != after["sha256"]
 
 
+def test_the_origin_says_how_many_a_class_where_all_have_as_many(tmp_path):
+    for name in ("cat", "dog"):
+        for number in range(5):
+            picture(tmp_path / name / f"{number}.png")
+    assert "5 a class" in load_dataset(f"folder:{tmp_path}").facts()["origin"]
+    picture(tmp_path / "cat" / "one more.png")
+    assert "a class" not in load_dataset(f"folder:{tmp_path}").facts()["origin"]
+
+
 def test_an_empty_folder_a_missing_one_and_an_empty_class_are_told(tmp_path):
     with pytest.raises(DataError, match="no sub-folders"):
         load_dataset(f"folder:{tmp_path}")

@@ -42,3 +42,11 @@ def test_the_graph_survives_the_score():
     batch_score(logits, [model.conv.weight])
     logits.sum().backward()
     assert model.conv.weight.grad is not None
+
+
+def test_a_parameter_that_the_logits_do_not_hang_on_has_the_score_0():
+    model, unused = network(), torch.nn.Parameter(torch.ones(3, dtype=torch.float64))
+    logits = model(torch.rand(4, 3, 8, 8, dtype=torch.float64))
+    score = batch_score(logits, [model.conv.weight, unused])
+    assert score[0].abs().sum() > 0
+    assert torch.equal(score[1], torch.zeros_like(unused))

@@ -29,3 +29,8 @@ def test_norm_takes_every_kind_of_norm_layer_and_nothing_without_parameters():
 
 def test_a_bare_layer_can_be_the_whole_model():
     assert list(select_parameters(nn.Conv2d(3, 2, 1), ["conv"])) == ["weight", "bias"]
+
+
+def test_linear_takes_the_projections_of_attention_in():
+    names = list(select_parameters(nn.MultiheadAttention(4, 2), ["linear"]))
+    assert names == ["in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"]

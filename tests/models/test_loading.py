@@ -1,5 +1,6 @@
 """Weights on disk."""
 
+import argparse
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+import driftlaw
 from driftlaw.errors import DataError, UsageError
 from driftlaw.models import build_model, list_weights, load_model, save_model, weights_sha256
 
@@ -255,3 +257,133 @@ def test_a_path_that_is_not_there_is_told(tmp_path):
         load_model(tmp_path / "none.safetensors", folder=tmp_path)
     with pytest.raises(UsageError, match="Give the path of a file"):
         load_model(tmp_path, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("resnet50", "torchvision:NAME"), ("resnet50_keras-mine", "driftlaw data get")]
+)
+def test_a_large_network_without_weights_says_where_to_get_them(tmp_path, name, told):
+    with pytest.raises(UsageError, match=f"no trained weights «{name}».*{told}"):
+        load_model(name, folder=tmp_path)
+
+
+def save(path, tensors, **more):
+    torch.save({"state_dict": tensors} | more, path)
+    return path
+
+
+def ttt_plus_plus_names(model):
+    """Return the weights as TTT++ saves them: an encoder, a classifier, and a projection that answers nothing."""
+    found = {
+        f"encoder.{name.replace('downsample', 'shortcut')}": value
+        for name, value in model.state_dict().items()
+        if not name.startswith("fc.")
+    }
+    found |= {"fc.weight": model.fc.weight.detach(), "fc.bias": model.fc.bias.detach()}
+    return found | {"head.0.weight": torch.zeros(2048, 8), "head.2.bias": torch.zeros(128)}
+
+
+def test_an_augmix_resnext_loads_by_name(tmp_path):
+    model = network("resnext_11_2x8", 6, "half")
+    tensors = {f"module.{name}": value for name, value in model.state_dict().items()}
+    for path in (tmp_path / "checkpoint.pth.tar", tmp_path / "Hendrycks2020AugMix_ResNeXt.pt"):
+        again = load_model(save(path, tensors))
+        assert again.info["name"] == "resnext_11_2x8"
+        assert torch.equal(again(IMAGES), model(IMAGES))
+        assert torch.equal(load_model(path, architecture="resnext_11_2x8", normalise="half")(IMAGES), model(IMAGES))
+
+
+def test_a_ttt_plus_plus_resnet_loads_by_name(tmp_path):
+    model = network("resnet14_cifar", 6, "cifar10")
+    torch.save({"opt": argparse.Namespace(lr=0.1), "model": ttt_plus_plus_names(model)}, tmp_path / "ckpt.pth")
+    again = load_model(tmp_path / "ckpt.pth", num_classes=6)
+    assert again.info["name"] == "resnet14_cifar"
+    assert torch.equal(again(IMAGES), model(IMAGES))
+    adapted = {
+        re.sub("^encoder", "ext", re.sub("^fc", "head.fc", key)): value
+        for key, value in ttt_plus_plus_names(model).items()
+        if not re.match(r"head\.", key)
+    }
+    torch.save({"net": adapted, "head": {"0.weight": torch.zeros(2)}}, tmp_path / "fog_both.pth")
+    assert torch.equal(load_model(tmp_path / "fog_both.pth")(IMAGES), model(IMAGES))
+
+
+@pytest.mark.parametrize("name", ["resnet14", "resnext14_4x8d"])
+def test_a_torchvision_state_dict_loads_by_name(tmp_path, name):
+    model = network(name, 6, "imagenet")
+    torch.save(model.state_dict(), tmp_path / f"{name}.pth")
+    again = load_model(tmp_path / f"{name}.pth")
+    assert again.info["name"] == name
+    assert torch.equal(again(IMAGES), model(IMAGES))
+
+
+def test_robustbenchs_augmix_wide_resnet_is_normalised_as_it_was_trained(tmp_path):
+    model = network("wrn_40_2", 4, "half")
+    path = tmp_path / "Hendrycks2020AugMix_WRN.pt"
+    torch.save(robustbench_names(model), path)
+    assert torch.equal(load_model(path)(IMAGES), model(IMAGES))
+    with pytest.raises(UsageError, match=r"trained with the normalisation «half» .*its name.*asked for «none»"):
+        load_model(path, normalise="none")
+
+
+def test_a_network_whose_habits_differ_must_be_told_its_normalisation(tmp_path):
+    model = network("wrn_40_2", 4, "half")
+    torch.save(robustbench_names(model), tmp_path / "mine.pt")
+    with pytest.raises(UsageError, match=r"mine\.pt does not say .*wrn_40_2 differ: give normalise=.*half"):
+        load_model(tmp_path / "mine.pt")
+    assert torch.equal(load_model(tmp_path / "mine.pt", normalise="half")(IMAGES), model(IMAGES))
+
+
+def test_a_bare_state_dict_takes_the_normalisation_asked_for(tmp_path):
+    model = network(normalise=ODD)
+    torch.save(robustbench_names(model), tmp_path / "bare.pt")
+    again = load_model(tmp_path / "bare.pt", normalise=ODD)
+    assert torch.equal(again(IMAGES), model(IMAGES))
+    assert again.info["normalise"] == model.info["normalise"]
+
+
+@pytest.mark.parametrize("form", ["metadata", "buffers"])
+def test_another_normalisation_than_the_weights_own_is_refused(tmp_path, form):
+    model = network(normalise=ODD)
+    if form == "metadata":
+        save_model(model, path := tmp_path / "net.safetensors")
+    else:
+        numbers = {key: torch.tensor(ODD[own]) for key, own in (("mu", "mean"), ("sigma", "std"))}
+        torch.save(robustbench_names(model) | numbers, path := tmp_path / "net.pt")
+    assert same_bits(load_model(path, normalise={key: [round(n, 5) for n in ODD[key]] for key in ODD}), model)
+    why = "its own metadata" if form == "metadata" else "the mean and std that it holds"
+    with pytest.raises(UsageError, match=rf"trained with .*mean \[0\.491.*according to {why}; asked for «half»"):
+        load_model(path, normalise="half")
+
+
+def test_an_augmix_checkpoint_is_known_by_what_lies_beside_its_weights(tmp_path):
+    model = network("wrn_40_2", 4, "half")
+    path = save(tmp_path / "best.pth.tar", robustbench_names(model), best_acc=0.9, dataset="cifar10", model="wrn")
+    assert torch.equal(load_model(path)(IMAGES), model(IMAGES))
+    with pytest.raises(UsageError, match="AugMix's training code wrote it"):
+        load_model(path, normalise="cifar10")
+
+
+def test_an_architecture_that_does_not_fit_is_told(tmp_path):
+    torch.save(robustbench_names(network()), tmp_path / "net.pt")
+    with pytest.raises(DataError, match="does not fit wrn_16_1"):
+        load_model(tmp_path / "net.pt", architecture="wrn_16_1")
+    save_model(network(), tmp_path / "net.safetensors")
+    with pytest.raises(UsageError, match="is of the network wrn_10_1, asked for wrn_16_1"):
+        load_model(tmp_path / "net.safetensors", architecture="wrn_16_1")
+    with pytest.raises(UsageError, match="unknown normalisation «halve»: did you mean «half»"):
+        load_model(tmp_path / "net.pt", normalise="halve")
+
+
+def test_saved_weights_can_be_read_by_others(tmp_path):
+    mask = os.umask(0)
+    os.umask(mask)
+    save_model(network(), tmp_path / "net.safetensors")
+    assert (tmp_path / "net.safetensors").stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_the_public_door_takes_the_same_keywords(tmp_path):
+    model = network("resnext_11_2x8", 6, "half")
+    torch.save(model.state_dict(), tmp_path / "x.pt")
+    again = driftlaw.load_model(tmp_path / "x.pt", architecture="resnext_11_2x8", normalise="half", num_classes=6)
+    assert same_bits(again, model)

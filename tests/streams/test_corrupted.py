@@ -350,3 +350,70 @@ def test_a_dataset_without_images_is_refused():
     empty = ArrayImages("empty", np.zeros((0, 32, 32, 3), dtype=np.uint8), [], ["a", "b"])
     with pytest.raises(UsageError, match="the dataset empty holds no image"):
         made(empty)
+
+
+@pytest.fixture
+def imagenet_c(tmp_path):
+    """A folder in ImageNet-C's layout; brightness tells corruption, severity and class."""
+    for place, name in enumerate(("fog", "frost")):
+        for severity in range(1, 6):
+            for label in range(4):
+                folder = tmp_path / "ImageNet-C" / name / str(severity) / f"n{label:08d}"
+                folder.mkdir(parents=True)
+                for number in range(3):
+                    value = 100 * place + 10 * severity + label
+                    Image.new("RGB", (16, 16), (value,) * 3).save(folder / f"{number}.JPEG", quality=100)
+    return tmp_path
+
+
+@pytest.mark.parametrize("named", ["imagenet-c", "archive:"])
+def test_an_archive_alone_is_a_stream_without_clean_images(imagenet_c, named):
+    dataset = named if named == "imagenet-c" else f"archive:{imagenet_c / 'ImageNet-C'}"
+    settings = {"dataset": dataset, "corruptions": ["frost", "fog"], "severity": 3, "batch_size": 5}
+    stream = make_stream(settings, data_dir=imagenet_c)
+    assert segments(stream) == [("frost", 3, 0, 12), ("fog", 3, 0, 12)]
+    for batch in stream:
+        expected = (batch.labels + (130 if batch.domain.name == "frost" else 30)).float() / 255
+        torch.testing.assert_close(batch.images.mean((1, 2, 3)), expected, atol=0.6 / 255, rtol=0)
+    recipe = stream.recipe()
+    assert (recipe["dataset"]["name"], recipe["archive"]["name"], recipe["pixels"]) == (dataset, dataset, "archive")
+    assert "3 a class" in recipe["dataset"]["origin"]
+    assert json.loads(json.dumps(recipe)) == recipe
+    assert same_bits(stream, make_stream(recipe, data_dir=imagenet_c))
+
+
+def test_an_archive_alone_has_no_clean_images_and_no_second_archive(imagenet_c):
+    with pytest.raises(UsageError, match="holds no clean images"):
+        make_stream({"dataset": "imagenet-c", "corruptions": ["fog", "clean"]}, data_dir=imagenet_c)
+    with pytest.raises(UsageError, match="is an archive itself"):
+        make_stream({"dataset": "imagenet-c", "corruptions": ["fog"], "archive": "cifar10-c"}, data_dir=imagenet_c)
+    with pytest.raises(UsageError, match="has no snow"):
+        make_stream({"dataset": "imagenet-c", "corruptions": ["snow"]}, data_dir=imagenet_c)
+
+
+def test_folders_of_corrupted_pictures_go_with_the_clean_ones_they_were_made_from(imagenet_c):
+    for label in range(4):
+        folder = imagenet_c / "clean" / f"n{label:08d}"
+        folder.mkdir(parents=True)
+        for number in range(3):
+            Image.new("RGB", (16, 16), (200 + label,) * 3).save(folder / f"{number}.png")
+    settings = {"dataset": f"folder:{imagenet_c / 'clean'}", "archive": "imagenet-c", "corruptions": ["clean", "fog"]}
+    clean, fog = make_stream(settings, data_dir=imagenet_c)
+    assert torch.equal((clean.images[:, 0, 0, 0] * 255).round().long(), 200 + clean.labels)
+    assert (fog.images[:, 0, 0, 0] * 255 - 50 - fog.labels).abs().max() <= 1
+
+
+def test_large_pictures_are_decoded_once_for_all_domains(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    (tmp_path / "cat").mkdir()
+    for number in range(3):
+        Image.fromarray(rng.integers(0, 256, (40, 40, 3), dtype=np.uint8)).save(tmp_path / "cat" / f"{number}.png")
+    settings = {"dataset": f"folder:{tmp_path}", "corruptions": ["contrast", "brightness", "clean"]}
+    stream = make_stream(settings)
+    asked = []
+    real = stream.source.images
+    monkeypatch.setattr(stream.source, "images", lambda indices: asked.extend(indices) or real(indices))
+    first = pixels(stream)
+    assert sorted(asked) == [0, 1, 2]
+    monkeypatch.setattr(pixels_room, "KEPT_BYTES", 0)
+    assert torch.equal(pixels(make_stream(settings)), first)

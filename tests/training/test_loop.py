@@ -178,7 +178,9 @@ def test_another_commit_or_command_may_go_on(tmp_path, monkeypatch):
 def test_a_damaged_checkpoint_is_told(tmp_path):
     plan = interrupted(tmp_path)
     plan.checkpoint.write_bytes(plan.checkpoint.read_bytes()[:1000])
-    with pytest.raises(DataError, match=r"net\.checkpoint\.pt is damaged .*delete it, and the work starts from its beginning"):
+    with pytest.raises(
+        DataError, match=r"net\.checkpoint\.pt is damaged .*delete it, and the work starts from its beginning"
+    ):
         train(plan)
 
 
@@ -249,12 +251,82 @@ def test_weights_are_float32_whatever_the_precision(tmp_path, monkeypatch):
     monkeypatch.setattr(probes, "can_train_in_bf16", lambda device: True)
     seen = []
     run = loop._Run(training(tmp_path, epochs=1, precision="bf16"))
-    run.forward = lambda images: (
-        seen.append(torch.is_autocast_enabled("cpu")) or run.model.head(images.mean((2, 3)).repeat(1, 22)[:, :64])
-    )
+
+    def loss_of(model, images, labels, consistency_weight):  # no convolution: not every CPU has them in bf16
+        seen.append(torch.is_autocast_enabled("cpu"))
+        means = (images.float() / 255).mean((2, 3)).repeat(1, 22)[:, :64]
+        return torch.nn.functional.cross_entropy(model.head(means), labels)
+
+    run.loss_of = loss_of
     run.next_epoch()
     assert set(seen) == {True}
     assert {value.dtype for value in run.model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_tiny_training_with_augmix_learns_and_its_normalisation_goes_with_the_weights(tmp_path, seed):
+    plan = training(tmp_path, seed=seed, epochs=4, augmentation="augmix", normalise="half")
+    closing = train(plan)
+    assert closing["accuracy"] > 85
+    model = load_model(plan.weights)
+    assert model.info["normalise"] == {"mean": [0.5] * 3, "std": [0.5] * 3}
+    assert model.info["augmentation"] == "augmix"
+    assert loop.evaluate(model, TEST, CPU) == closing["accuracy"]
+    recipe = read_lines(plan.record)[0]["recipe"]
+    assert (recipe["augmentation"], recipe["consistency_weight"], recipe["normalise"]) == ("augmix", 12.0, "half")
+
+
+def test_without_a_setting_nothing_is_normalised(tmp_path):
+    run = loop._Run(training(tmp_path))
+    assert run.model.info["normalise"] == {"mean": [0.0] * 3, "std": [1.0] * 3}
+
+
+def test_a_killed_training_with_augmix_ends_in_the_same_weights(tmp_path):
+    recipe = {"epochs": 2, "augmentation": "augmix"}
+    undisturbed, plan = training(tmp_path / "a", **recipe), training(tmp_path / "b", **recipe)
+    train(undisturbed)
+    with pytest.raises(KeyboardInterrupt):
+        train(plan, progress=killed_after(1, KeyboardInterrupt))
+    train(plan)
+    assert plan.weights.read_bytes() == undisturbed.weights.read_bytes()
+
+
+def test_augmix_answers_the_image_and_two_mixtures_of_the_same_crop(tmp_path):
+    run = loop._Run(training(tmp_path, augmentation="augmix"))
+    before = run.generator.get_state()
+    views = run._views(torch.arange(5))
+    assert views.shape == (15, 3, 16, 16)
+    run.generator.set_state(before)
+    cropped = loop.crop_and_flip(run.images[:5], run.generator, padding=1, flip=True)
+    plain, first, second = views.split(5)
+    assert torch.equal(plain, cropped.float() / 255)
+    assert not torch.equal(first, plain)
+    assert not torch.equal(first, second)
+
+
+def test_a_smaller_last_batch_gets_a_graph_of_its_own_and_leaves_the_others_theirs(monkeypatch):
+    made, used = [], []
+
+    def backend(graph, inputs):
+        made.append(any(isinstance(each, torch.SymInt) for each in inputs))
+        number = len(made) - 1
+        return lambda *given: used.append(number) or graph.forward(*given)
+
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function, **options: real(function, backend=backend, **options))
+    torch._dynamo.reset()
+    doubled = loop._maybe_compiled(lambda images: images * 2, "yes", CPU)
+    for count in (8, 8, 5, 8, 5):
+        doubled(torch.ones(count))
+    torch._dynamo.reset()
+    assert made == [False, False]
+    assert used == [0, 0, 1, 0, 1]
+
+
+def test_a_cpu_trains_uncompiled_and_with_the_plain_optimizer(tmp_path):
+    run = loop._Run(training(tmp_path))
+    assert run.loss_of is loop.loss_of
+    assert run.optimizer.defaults["fused"] is None
 
 
 def test_an_unknown_network_writes_nothing(tmp_path):

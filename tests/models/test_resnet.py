@@ -1,0 +1,141 @@
+"""Residual networks of bottlenecks."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from driftlaw.errors import UsageError
+from driftlaw.models.normalise import Normalise
+from driftlaw.models.resnet import BLOCKS, Bottleneck, ResNet
+
+
+def on_paper(depth=50, classes=1000, **settings):
+    """Return a network without numbers: names, shapes and counts only."""
+    with torch.device("meta"):
+        return ResNet(depth, classes, **settings).eval()
+
+
+def macs(model, size):
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(torch.empty(1, 3, size, size, device="meta"))
+    return counter.get_total_flops() / 2e9
+
+
+RESNEXT = {"groups": 32, "width": 4}
+WIDE = {"width": 128}
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        ({}, 25_557_032),
+        ({"form": "keras"}, 25_636_712 - 53_120),  # Keras counts the statistics of its norms too
+        (RESNEXT, 25_028_904),
+        (WIDE, 68_883_240),
+    ],
+)
+def test_the_networks_have_the_published_number_of_parameters(settings, count):
+    assert sum(value.numel() for value in on_paper(**settings).parameters()) == count
+
+
+@pytest.mark.parametrize(
+    ("settings", "size", "published"),
+    [
+        ({}, 224, 4.09),
+        ({"form": "keras"}, 224, 3.86),
+        (RESNEXT, 224, 4.23),
+        (WIDE, 224, 11.40),
+        ({"form": "cifar"}, 32, 1.30),
+    ],
+)
+def test_a_forward_pass_costs_the_published_multiplications(settings, size, published):
+    assert macs(on_paper(**settings), size) == pytest.approx(published, rel=0.005)
+
+
+def test_names_are_torchvisions():
+    names = set(on_paper(14).state_dict())
+    norm = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    expected = {"conv1.weight", "fc.weight", "fc.bias"} | {f"bn1.{part}" for part in norm}
+    for stage in range(1, 5):
+        block = f"layer{stage}.0"
+        expected |= {f"{block}.conv{number}.weight" for number in (1, 2, 3)} | {f"{block}.downsample.0.weight"}
+        norms = [f"{block}.bn{number}" for number in (1, 2, 3)] + [f"{block}.downsample.1"]
+        expected |= {f"{name}.{part}" for name in norms for part in norm}
+    assert names == expected
+    assert {f"layer3.{number}.conv2.weight" for number in range(6)} < set(on_paper().state_dict())
+    assert "layer3.6.conv2.weight" not in on_paper().state_dict()
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape"),
+    [({}, (64, 64, 3, 3)), (RESNEXT, (128, 4, 3, 3)), (WIDE, (128, 128, 3, 3))],
+)
+def test_groups_and_width_shape_the_inner_convolution(settings, shape):
+    model = on_paper(**settings)
+    assert tuple(model.layer1[0].conv2.weight.shape) == shape
+    assert model.layer4[2].conv2.weight.shape[0] == 8 * shape[0]
+    assert model.layer4[2].conv3.weight.shape[0] == model.fc.in_features == 2048
+
+
+@pytest.mark.parametrize(("form", "strides"), [("torchvision", (1, 2)), ("cifar", (1, 2)), ("keras", (2, 1))])
+def test_each_form_strides_in_its_own_place(form, strides):
+    model = on_paper(14, 10, form=form)
+    for stage in (model.layer2, model.layer3, model.layer4):
+        assert (stage[0].conv1.stride[0], stage[0].conv2.stride[0]) == strides
+        assert stage[0].downsample[0].stride[0] == 2
+    assert model.layer1[0].conv2.stride == model.layer1[0].conv1.stride == (1, 1)
+
+
+def test_only_keras_has_biases_and_a_large_epsilon():
+    for form, eps in (("torchvision", 1e-5), ("cifar", 1e-5), ("keras", 1e-3)):
+        modules = list(on_paper(14, 10, form=form).modules())
+        assert {module.eps for module in modules if isinstance(module, torch.nn.BatchNorm2d)} == {eps}
+        biases = {module.bias is not None for module in modules if isinstance(module, torch.nn.Conv2d)}
+        assert biases == {form == "keras"}
+
+
+@pytest.mark.parametrize("keras", [False, True])
+def test_a_block_is_what_its_definition_says(keras):
+    torch.manual_seed(0)
+    block = Bottleneck(6, 2, 2, inner=4, groups=2, keras=keras).eval()
+    features = torch.randn(2, 6, 8, 8)
+    flat = (1 + (1e-3 if keras else 1e-5)) ** 0.5
+    first, second = (2, 1) if keras else (1, 2)
+    hidden = F.conv2d(features, block.conv1.weight, block.conv1.bias, first).div(flat).relu()
+    hidden = F.conv2d(hidden, block.conv2.weight, block.conv2.bias, second, padding=1, groups=2).div(flat).relu()
+    hidden = F.conv2d(hidden, block.conv3.weight, block.conv3.bias).div(flat)
+    shortcut = F.conv2d(features, block.downsample[0].weight, block.downsample[0].bias, 2).div(flat)
+    torch.testing.assert_close(block(features), (hidden + shortcut).relu())
+
+
+def test_padding_the_pool_with_zeros_as_keras_does_changes_nothing():
+    torch.manual_seed(0)
+    model = ResNet(14, 4, form="keras").eval()
+    images = torch.rand(2, 3, 65, 65)
+    stem = F.relu(model.bn1(model.conv1(images)))
+    assert torch.equal(model.maxpool(stem), F.max_pool2d(F.pad(stem, (1, 1, 1, 1)), 3, 2))
+
+
+@pytest.mark.parametrize(("form", "size"), [("torchvision", 64), ("keras", 64), ("cifar", 32)])
+def test_features_then_head_is_forward_behind_the_normalisation(form, size):
+    torch.manual_seed(0)
+    model = ResNet(14, 5, form=form, normalise=Normalise([0.5] * 3, [0.25] * 3)).eval()
+    images = torch.rand(2, 3, size, size)
+    features = model.forward_features(images)
+    assert features.shape == (2, 2048)
+    assert torch.equal(model(images), model.forward_head(features))
+    plain = ResNet(14, 5, form=form).eval()
+    plain.load_state_dict(model.state_dict())
+    assert torch.equal(model(images), plain((images - 0.5) / 0.25))
+
+
+@pytest.mark.parametrize(("depth", "form"), [(49, "torchvision"), (50, "caffe"), (18, "cifar")])
+def test_a_form_that_cannot_be_is_told(depth, form):
+    with pytest.raises(UsageError, match=f"unknown form of a ResNet «{depth} {form}»"):
+        ResNet(depth, 10, form=form)
+
+
+def test_depth_counts_the_layers():
+    for depth, blocks in BLOCKS.items():
+        assert 3 * sum(blocks) + 2 == depth

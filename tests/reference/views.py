@@ -1,0 +1,63 @@
+"""Strong views written from their description, a pixel at a time."""
+
+from __future__ import annotations
+
+import colorsys
+import math
+
+import numpy as np
+
+NAMES = ("brightness", "contrast", "saturation", "hue")
+
+
+def strong_view_by_hand(images: np.ndarray, draw) -> np.ndarray:
+    """Apply to each of images (n, 3, h, w) in [0, 1] what was drawn for it."""
+    return np.stack([_one(image, draw, number) for number, image in enumerate(images)])
+
+
+def _one(image: np.ndarray, draw, number: int) -> np.ndarray:
+    image = np.clip(image, 0, 1)
+    if draw.jittered[number]:
+        for operation in draw.order[number].tolist():
+            image = jitter(image, NAMES[operation], float(draw.amounts[number, operation]))
+    if draw.grey[number]:
+        image = np.stack([luminance(image)] * 3)
+    if draw.blurred[number]:
+        image = _blur(image, float(draw.sigmas[number]))
+    return image[:, :, ::-1] if draw.flipped[number] else image
+
+
+def luminance(image: np.ndarray) -> np.ndarray:
+    return 0.2989 * image[0] + 0.587 * image[1] + 0.114 * image[2]
+
+
+def jitter(image: np.ndarray, name: str, amount: float) -> np.ndarray:
+    """Change the colours of one image (3, h, w)."""
+    if name == "hue":
+        _, height, width = image.shape
+        turned = np.empty_like(image)
+        for y in range(height):
+            for x in range(width):
+                its_hue, saturation, value = colorsys.rgb_to_hsv(*image[:, y, x])
+                turned[:, y, x] = colorsys.hsv_to_rgb((its_hue + amount) % 1.0, saturation, value)
+        return turned
+    if name == "gamma":
+        return np.clip(np.maximum(image, 1e-8) ** amount, 0, 1)
+    towards = {"brightness": 0.0, "contrast": luminance(image).mean(), "saturation": luminance(image)}[name]
+    return np.clip(amount * image + (1 - amount) * towards, 0, 1)
+
+
+def _blur(image: np.ndarray, sigma: float) -> np.ndarray:
+    """A 13×13 Gaussian; beyond the edge the last pixel goes on."""
+    _, height, width = image.shape
+    weights = [math.exp(-0.5 * (distance / sigma) ** 2) for distance in range(-6, 7)]
+    total = sum(weights)
+    blurred = np.zeros_like(image)
+    for y in range(height):
+        for x in range(width):
+            for down in range(-6, 7):
+                for right in range(-6, 7):
+                    share = weights[down + 6] * weights[right + 6] / total**2
+                    row, column = min(max(y + down, 0), height - 1), min(max(x + right, 0), width - 1)
+                    blurred[:, y, x] += share * image[:, row, column]
+    return blurred

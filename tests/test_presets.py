@@ -1,0 +1,65 @@
+"""The presets: every benchmark in one file, every number of it valid."""
+
+import pytest
+
+from driftlaw.adapters import list_methods, registered_methods
+from driftlaw.datasets import dataset_info
+from driftlaw.models import list_models
+from driftlaw.settings import list_presets, parse, read_preset
+from driftlaw.streams import StreamSettings
+
+COMPARED = ["source", "norm", "tent", "cotta", "adacontrast", "rmt", "gtta", "autorgn", "law"]
+BENCHMARKS = ["cifar10-c", "cifar10-c-wrn40", "cifar100-c", "imagenet-c"]
+
+
+@pytest.mark.parametrize("name", list_presets())
+def test_a_preset_names_known_methods_with_valid_settings(name):
+    preset = read_preset(name)
+    assert set(preset) == {"title", "stream", "model", "methods"}
+    assert preset["title"]
+    for method, settings in preset["methods"].items():
+        assert method in list_methods()
+        parse(registered_methods()[method].Config, settings, where=f"{name}, method {method}")
+
+
+@pytest.mark.parametrize("name", list_presets())
+def test_a_preset_names_a_stream_and_weights_that_there_can_be(name):
+    preset = read_preset(name)
+    stream = parse(StreamSettings, preset["stream"], where=name)
+    assert dataset_info(stream.dataset).name == stream.dataset
+    assert (stream.schedule, stream.severity, stream.limit, stream.archive) == ("continual", 5, None, None)
+    assert set(preset["model"]) == {"weights"}
+    network, dash, trained_on = preset["model"]["weights"].partition("-")
+    assert dash
+    assert trained_on in ("cifar10", "cifar100", "imagenet")
+    assert any(info.name.startswith(network) for info in list_models())
+
+
+def test_the_papers_benchmarks_compare_the_same_methods():
+    for name in BENCHMARKS:
+        assert list(read_preset(name)["methods"]) == COMPARED
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size", "law", "cotta"),
+    [
+        ("cifar10-c", 200, (1e-3, 1.0, 0.1), (1e-3, 0.92, 0.01)),
+        ("cifar10-c-wrn40", 200, (1e-3, 1.0, 0.1), (1e-3, 0.92, 0.01)),
+        ("cifar100-c", 200, (5e-5, 0.6, 1.0), (1e-3, 0.72, 0.01)),
+        ("imagenet-c", 64, (2e-4, 1.0, 10.0), (1e-2, 0.1, 0.001)),
+    ],
+)
+def test_the_numbers_are_the_papers(name, batch_size, law, cotta):
+    preset = read_preset(name)
+    methods = preset["methods"]
+    assert preset["stream"]["batch_size"] == batch_size
+    assert tuple(methods["law"][key] for key in ("learning_rate", "tau", "consistency_weight")) == law
+    found = methods["cotta"]
+    assert tuple(found[key] for key in ("learning_rate", "confidence_threshold", "restore_probability")) == cotta
+    on_imagenet = name == "imagenet-c"
+    assert methods["tent"]["learning_rate"] == (2.5e-4 if on_imagenet else 1e-3)
+    for method in ("tent", "cotta", "rmt"):
+        assert methods[method].get("optimizer", "adam") == ("sgd" if on_imagenet else "adam")
+    assert found.get("symmetric", False) is on_imagenet
+    assert methods["adacontrast"] == {"learning_rate": 2e-4, "weight_decay": 1e-4}
+    assert methods["gtta"] == {"learning_rate": 1e-5}

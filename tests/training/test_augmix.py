@@ -1,0 +1,136 @@
+"""AugMix on the device, against Pillow."""
+
+import numpy as np
+import pytest
+import torch
+
+from driftlaw.datasets import load_dataset
+from driftlaw.training.augmix import DEPTH, NOTHING, OPERATIONS, WIDTH, Chains, apply_operations, augmix
+from tests.reference import augmix as reference
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture(scope="module")
+def photographs():
+    pixels = load_dataset("cifar10-embedded").images(np.arange(24))
+    return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()
+
+
+def drawn(count, highest=10.0, seed=1):
+    draws = generator(seed)
+    levels = 0.1 + (highest - 0.1) * torch.rand(count, generator=draws)
+    return levels, torch.where(torch.rand(count, generator=draws) < 0.5, -1.0, 1.0)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_is_pillows(photographs, name):
+    levels, signs = drawn(len(photographs))
+    numbers = torch.full((len(photographs),), OPERATIONS.index(name))
+    found = apply_operations(photographs, numbers, levels, signs)
+    expected = torch.stack(
+        [
+            reference.operate_on_pixels(image, name, float(level), float(sign))
+            for image, level, sign in zip(photographs, levels, signs, strict=True)
+        ]
+    )
+    difference = (found.int() - expected.int()).abs()
+    if name in ("rotate", "shear_x", "shear_y"):  # float32 in place of double: the last bit decides a rounding
+        assert difference.max() <= 1
+        assert (difference > 0).float().mean() < 0.005
+    else:
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("name", ["autocontrast", "equalize", "translate_x", "translate_y"])
+@pytest.mark.parametrize("values", [[7], [0, 255], [10, 11, 12], list(range(256))])
+def test_flat_and_oblong_images_come_out_as_pillows_too(name, values):
+    image = torch.tensor(values, dtype=torch.uint8).repeat(768)[: 3 * 12 * 20].view(1, 3, 12, 20)
+    levels, signs = torch.tensor([9.0]), torch.tensor([-1.0])
+    found = apply_operations(image, torch.tensor([OPERATIONS.index(name)]), levels, signs)
+    assert torch.equal(found[0], reference.operate_on_pixels(image[0], name, 9.0, -1.0))
+
+
+def test_an_ended_chain_changes_nothing(photographs):
+    levels, signs = drawn(len(photographs))
+    assert torch.equal(
+        apply_operations(photographs, torch.full((len(photographs),), NOTHING), levels, signs), photographs
+    )
+
+
+def test_images_have_operations_of_their_own(photographs):
+    levels, signs = drawn(9)
+    mixed = apply_operations(photographs[:1].expand(9, -1, -1, -1), torch.arange(9), levels, signs)
+    for number in range(9):
+        alone = apply_operations(
+            photographs[:1], torch.tensor([number]), levels[number : number + 1], signs[number : number + 1]
+        )
+        assert torch.equal(mixed[number], alone[0])
+
+
+def test_the_mixture_is_that_of_the_loops(photographs):
+    images = photographs[:6]
+    chains = Chains.from_generator(6, generator(3))
+    found = augmix(images, chains)
+    assert found.dtype == torch.float32
+    for number, image in enumerate(images):
+        steps = [
+            [
+                (
+                    OPERATIONS[operation],
+                    float(chains.levels[step, path, number]),
+                    float(chains.signs[step, path, number]),
+                )
+                for step in range(DEPTH)
+                if (operation := int(chains.operations[step, path, number])) != NOTHING
+            ]
+            for path in range(WIDTH)
+        ]
+        weights = chains.weights[:, number].tolist()
+        expected = reference.mix(image, steps, weights, float(chains.share[number]))
+        difference = (found[number].double() - expected).abs()
+        assert difference.max() < 0.1  # a rounding in a chain may be stretched by what follows
+        assert difference.mean() < 3e-4
+
+
+def test_draws_have_the_published_shapes_and_ranges():
+    chains = Chains.from_generator(4000, generator())
+    lengths = (chains.operations != NOTHING).sum(0)
+    ended = chains.operations == NOTHING
+    assert not ended[0].any()
+    assert (ended[1:] >= ended[:-1]).all()
+    for length in (1, 2, 3):
+        assert 0.31 < (lengths == length).float().mean() < 0.36
+    first = torch.bincount(chains.operations[0].flatten(), minlength=9) / chains.operations[0].numel()
+    assert len(first) == 9
+    assert ((first > 0.1) & (first < 0.122)).all()
+    assert 0.1 <= chains.levels.min() < 0.11
+    assert 2.99 < chains.levels.max() <= 3
+    assert set(chains.signs.unique().tolist()) == {-1.0, 1.0}
+    torch.testing.assert_close(chains.weights.sum(0), torch.ones(4000))
+    # of a Dirichlet draw with concentrations 1, the variance of a weight is 1/18
+    torch.testing.assert_close(chains.weights.var(), torch.tensor(1 / 18), rtol=0.05, atol=0)
+    assert abs(float(chains.share.mean()) - 0.5) < 0.02
+    assert abs(float(chains.share.var()) - 1 / 12) < 0.005
+
+
+def test_the_generator_alone_decides_and_the_input_stays(photographs):
+    before = photographs.clone()
+    torch.manual_seed(1)
+    one = augmix(photographs, Chains.from_generator(len(photographs), generator(2)))
+    torch.manual_seed(2)
+    assert torch.equal(augmix(photographs, Chains.from_generator(len(photographs), generator(2))), one)
+    assert not torch.equal(augmix(photographs, Chains.from_generator(len(photographs), generator(3))), one)
+    assert torch.equal(photographs, before)
+    assert one.min() >= 0
+    assert one.max() <= 1 + 1e-6
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_gives_the_same_images(photographs):
+    chains = Chains.from_generator(len(photographs), generator())
+    on_gpu = Chains(*(getattr(chains, name).cuda() for name in chains.__dataclass_fields__))
+    difference = (augmix(photographs.cuda(), on_gpu).cpu() - augmix(photographs, chains)).abs()
+    assert difference.mean() < 3e-4
