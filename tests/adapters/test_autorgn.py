@@ -9,8 +9,8 @@ from torch import nn
 import driftlaw
 from driftlaw.adapters.autorgn import relative_norms
 from driftlaw.errors import UsageError
-from driftlaw.models import build_model
 from driftlaw.probes import count_flops
+from tests.adapters.made_up import batches
 from tests.reference.autorgn import HandAutoRGN
 
 
@@ -20,18 +20,6 @@ def group_norm_network() -> nn.Module:
         return nn.Sequential(
             nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(1568, 4)
         )
-
-
-@pytest.fixture
-def network() -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(3)
-        return build_model("wrn_10_1", num_classes=4).double()
-
-
-def batches(count: int) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(5)
-    return [torch.rand(6, 3, 16, 16, generator=generator, dtype=torch.float64) for _ in range(count)]
 
 
 def moved_bias(model: nn.Module) -> nn.Module:

@@ -8,20 +8,8 @@ from torch import nn
 
 import driftlaw
 from driftlaw.errors import UsageError
-from driftlaw.models import build_model
+from tests.adapters.made_up import batches
 from tests.reference.baselines import HandTent, norm_answer
-
-
-@pytest.fixture
-def network() -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(3)
-        return build_model("wrn_10_1", num_classes=4).double().eval()
-
-
-def batches(count: int) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(5)
-    return [torch.rand(6, 3, 16, 16, generator=generator, dtype=torch.float64) for _ in range(count)]
 
 
 def test_source_answers_as_the_model_does(network):

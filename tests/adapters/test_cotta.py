@@ -8,23 +8,11 @@ from torch import nn
 
 import driftlaw
 from driftlaw.ingredients.augmentation import Draw, augment
-from driftlaw.models import build_model
 from driftlaw.probes import count_flops
+from tests.adapters.made_up import batches
 from tests.reference.cotta import HandCotta
 
 COPIES = 3
-
-
-@pytest.fixture
-def network() -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(3)
-        return build_model("wrn_10_1", num_classes=4).double().eval()
-
-
-def batches(count: int) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(5)
-    return [torch.rand(6, 3, 16, 16, generator=generator, dtype=torch.float64) for _ in range(count)]
 
 
 def drawn_masks(model: nn.Module, seed: int, probability: float) -> dict[str, torch.Tensor]:

@@ -12,6 +12,7 @@ from driftlaw.datasets import ArrayImages
 from driftlaw.errors import UsageError
 from driftlaw.models import build_model
 from driftlaw.probes import count_flops
+from tests.adapters.made_up import batches
 from tests.reference.gtta import HandGtta
 
 
@@ -30,11 +31,6 @@ def source() -> ArrayImages:
     generator = np.random.default_rng(0)
     pixels = generator.integers(256, size=(20, 16, 16, 3), dtype=np.uint8)
     return ArrayImages("made-up", pixels, np.arange(20) % 4, ["a", "b", "c", "d"])
-
-
-def batches(count: int) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(5)
-    return [torch.rand(6, 3, 16, 16, generator=generator, dtype=torch.float64) for _ in range(count)]
 
 
 def drawn(source: ArrayImages, generator: torch.Generator) -> tuple[torch.Tensor, list[int]]:

@@ -9,7 +9,7 @@ from torch import nn
 import driftlaw
 from driftlaw.errors import UsageError
 from driftlaw.ingredients.augmentation import Draw, augment
-from driftlaw.models import build_model
+from tests.adapters.made_up import batches
 from tests.reference.law import HandLaw
 
 EVERY_SETTING = [
@@ -32,18 +32,6 @@ EVERY_SETTING = [
     {"fisher_decay": 0.5},
     {"fisher_decay": 0.0},
 ]
-
-
-@pytest.fixture
-def network() -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(3)
-        return build_model("wrn_10_1", num_classes=4).double()
-
-
-def batches(count: int) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(5)
-    return [torch.rand(6, 3, 16, 16, generator=generator, dtype=torch.float64) for _ in range(count)]
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from driftlaw.datasets import ArrayImages
 from driftlaw.errors import UsageError
 from driftlaw.ingredients.augmentation import Draw, augment
 from driftlaw.ingredients.cached import cache_folder
-from driftlaw.models import build_model
 from driftlaw.probes import count_flops
+from tests.adapters.made_up import batches
 from tests.reference.rmt import HandRmt
 
 SMALL = {"source_batch_size": 8, "warm_up_images": 24}
@@ -32,22 +32,10 @@ class CountedImages(ArrayImages):
 
 
 @pytest.fixture
-def network() -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(3)
-        return build_model("wrn_10_1", num_classes=4).double().eval()
-
-
-@pytest.fixture
 def source() -> CountedImages:
     generator = np.random.default_rng(0)
     pixels = generator.integers(256, size=(40, 16, 16, 3), dtype=np.uint8)
     return CountedImages("made-up", pixels, np.arange(40) % 4, ["a", "b", "c", "d"], {"sha256": "f" * 64})
-
-
-def batches(count: int) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(5)
-    return [torch.rand(6, 3, 16, 16, generator=generator, dtype=torch.float64) for _ in range(count)]
 
 
 def picked(source: ArrayImages, numbers: torch.Tensor) -> tuple[torch.Tensor, list[int]]:

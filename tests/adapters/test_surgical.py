@@ -8,8 +8,8 @@ from torch import nn
 
 import driftlaw
 from driftlaw.errors import UsageError
-from driftlaw.models import build_model
 from driftlaw.probes import count_flops
+from tests.adapters.made_up import batches
 from tests.reference.surgical import HandSurgical
 
 PARTS = [
@@ -21,18 +21,6 @@ PARTS = [
     ("from", 2, ["stages.1", "stages.2", "norm."]),
     ("from", 0, ["conv.", "stages.", "norm."]),
 ]
-
-
-@pytest.fixture
-def network() -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(3)
-        return build_model("wrn_10_1", num_classes=4).double()
-
-
-def batches(count: int) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(5)
-    return [torch.rand(6, 3, 16, 16, generator=generator, dtype=torch.float64) for _ in range(count)]
 
 
 def expect_same(adapter, by_hand: HandSurgical) -> None:

@@ -1,0 +1,16 @@
+"""The tiny network that methods are compared on with their hand-written versions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from driftlaw.models import build_model
+
+
+@pytest.fixture
+def network() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return build_model("wrn_10_1", num_classes=4).double().eval()
