@@ -1,4 +1,4 @@
-"""Writes the reference pages from the code: a page a method, the corruptions, the commands."""
+"""Writes the reference pages from the code: a page a method, what a step costs, the corruptions, the commands."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 from pathlib import Path
 
 import typer
+from cost_page import cost_page
 
 from driftlaw.adapters import registered_methods
 from driftlaw.cli import app
@@ -16,7 +17,7 @@ from driftlaw.corruptions.catalogue import CORRUPTIONS
 def write_pages(folder: Path) -> None:
     """Write every page anew; pages of things that are gone go too."""
     pages = {f"method-{name}.md": method_page(kind) for name, kind in sorted(registered_methods().items())}
-    pages |= {"corruptions.md": corruptions_page(), "commands.md": commands_page()}
+    pages |= {"corruptions.md": corruptions_page(), "commands.md": commands_page(), "cost.md": cost_page()}
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*.md"):
         if old.name not in pages:

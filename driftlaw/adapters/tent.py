@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import torch
 from pydantic import PositiveFloat
 from torch import Tensor, nn
 
@@ -12,6 +11,7 @@ from driftlaw.contract import Adapter, Output, SmallBatches
 from driftlaw.errors import UsageError
 from driftlaw.ingredients.losses import entropy
 from driftlaw.ingredients.normalisation import use_batch_statistics
+from driftlaw.ingredients.optimizers import make_optimizer
 from driftlaw.ingredients.parameters import let_learn, select_parameters
 
 
@@ -48,10 +48,7 @@ class Tent(Adapter, name="tent"):
     def build(self, source: Any) -> None:
         """Make the optimizer."""
         learning = [value for value in self.model.parameters() if value.requires_grad]
-        if self.config.optimizer == "adam":
-            self.optimizer: torch.optim.Optimizer = torch.optim.Adam(learning, lr=self.config.learning_rate)
-        else:
-            self.optimizer = torch.optim.SGD(learning, lr=self.config.learning_rate, momentum=0.9, nesterov=True)
+        self.optimizer = make_optimizer(self.config.optimizer, learning, self.config.learning_rate)
 
     def adapt(self, images: Tensor) -> Output:
         """Answer the batch, then take one step down its entropy."""

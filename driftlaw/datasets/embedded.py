@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, features
+from PIL import Image
 
-from driftlaw.datasets.mosaics import untile
+from driftlaw.datasets.mosaics import read_sheet, untile
 from driftlaw.datasets.sources import ArrayImages, ImageSource, Pixels
 from driftlaw.errors import DataError
 from driftlaw.files import atomic_path
@@ -102,13 +102,7 @@ def _mosaic(images: Pixels) -> Pixels:
 
 
 def _read_mosaic(path: Path, count: int) -> Pixels:
-    if not features.check("webp"):
-        raise DataError(f"this Pillow cannot read WebP, which {path.name} is; install Pillow's own wheel")
-    try:
-        with Image.open(path) as picture:
-            sheet = np.asarray(picture.convert("RGB"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read ({error}); install driftlaw again") from error
+    sheet = read_sheet(path, remedy="install driftlaw again")
     return np.ascontiguousarray(untile(sheet, _COLUMNS)[:count])
 
 

@@ -75,14 +75,19 @@ def untile(sheet: Pixels, columns: int) -> Pixels:
     return tiles.reshape(-1, side, side, 3)
 
 
-def _read_tiles(layout: MosaicLayout, path: Path) -> Pixels:
+def read_sheet(path: Path, *, remedy: str) -> Pixels:
+    """Return a WebP picture as (h, w, 3); where it cannot be read, the message ends with the remedy."""
     if not features.check("webp"):
         raise DataError(f"this Pillow cannot read WebP, which {path.name} is; install Pillow's own wheel")
     try:
         with Image.open(path) as picture:
-            sheet = np.asarray(picture.convert("RGB"))
+            return np.asarray(picture.convert("RGB"))
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read ({error}); put a whole copy of it there") from error
+        raise DataError(f"{path} cannot be read ({error}); {remedy}") from error
+
+
+def _read_tiles(layout: MosaicLayout, path: Path) -> Pixels:
+    sheet = read_sheet(path, remedy="put a whole copy of it there")
     height, width, _ = sheet.shape
     if width != layout.columns * layout.side or height % layout.side:
         raise DataError(
