@@ -31,12 +31,12 @@ AGREES = 0.02
 REMARKS = {
     "source": "On ImageNet-C the paper's figure is 21 passes for one; its own figure for TENT, also one pass, is 8.24.",
     "norm": "As for the source on ImageNet-C.",
-    "adacontrast": "The paper's figure is two and a half passes; a step makes five: the weak view through both networks, "
-    "a strong view through each, and the answer after the update.",
+    "adacontrast": "The paper's figure is two and a half passes; a step makes five: the weak view through both "
+    "networks, a strong view through each, and the answer after the update.",
     "law": "The paper's figure is four passes. A step needs two, since one pass of the batch serves score, loss and "
     "answer; the released code makes more of them.",
-    "rmt": "The paper's figure is some 400 passes on CIFAR and 134 on ImageNet. No step of the method makes so many, and "
-    "the paper does not say what was counted.",
+    "rmt": "The paper's figure is some 400 passes on CIFAR and 134 on ImageNet. No step of the method makes so many, "
+    "and the paper does not say what was counted.",
 }
 
 
@@ -55,9 +55,9 @@ def cost_page() -> str:
     """Return the page: for each benchmark, a row a method."""
     parts = [
         "# What a step costs",
-        "The paper's FLOPs column counts 2 × the multiply-adds of forward passes only. Beside it: the forward passes of a "
-        "step of ours, counted the same way, and the whole step, backward passes included, in operations and in forward "
-        "passes' worth; torch's FLOP counter sees the latter in every run's record. «agrees» is within 2 %.",
+        "The paper's FLOPs column counts 2 × the multiply-adds of forward passes only. Beside it: the forward passes of "
+        "a step of ours, counted the same way, and the whole step, backward passes included, in operations and in "
+        "forward passes' worth; torch's FLOP counter sees the latter in every run's record. «agrees» is within 2 %.",
     ]
     for place, (benchmark, forward) in enumerate(forward_gflops().items()):
         parts += [f"## {benchmark} ({BENCHMARKS[benchmark][0]}, {forward:.3f} G a pass)", _table(_rows(place, forward))]
