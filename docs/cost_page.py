@@ -55,8 +55,8 @@ def cost_page() -> str:
     """Return the page: for each benchmark, a row a method."""
     parts = [
         "# What a step costs",
-        "The paper's FLOPs column counts 2 × the multiply-adds of forward passes only. Beside it: the forward passes of "
-        "a step of ours, counted the same way, and the whole step, backward passes included, in operations and in "
+        "The paper's FLOPs column counts 2 × the multiply-adds of forward passes only. Beside it: the forward passes "
+        "of a step of ours, counted the same way, and the whole step, backward passes included, in operations and in "
         "forward passes' worth; torch's FLOP counter sees the latter in every run's record. «agrees» is within 2 %.",
     ]
     for place, (benchmark, forward) in enumerate(forward_gflops().items()):
