@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 from typing import Any, Literal
 
 import torch
@@ -72,6 +71,7 @@ class _Run:
         self.header = self._header(command)
         self.lines: list[Line] = []
         self.closing: Line | None = None
+        self.costs: dict[str, Line] = {}
         self.finished_already = False
         self.saved_at = time.monotonic()
         if sink is not None:
@@ -123,6 +123,7 @@ class _Run:
             if len(lines) > state["batches"]:
                 self.adapter.load_state_dict(state["adapter"])
                 self.header, self.lines = lines[0], lines[1 : 1 + state["batches"]]
+                self.costs = {line.get("kind", "step"): line["cost"] for line in self.lines if "cost" in line}
 
     def to_the_end(self, checkpoint_seconds: float, progress: Callable[[Line], None]) -> None:
         """Answer what is left of the stream."""
@@ -152,7 +153,8 @@ class _Run:
         if self.reset_on == "domain" and batch.starts_domain and batch.index:
             self.adapter.reset()
         images = as_input(batch.images.to(self.dtype), self.device)
-        cost = {"cost": self._cost(images)} if batch.index == 0 else {}
+        kind = self.adapter.next_step_kind()
+        cost = {} if kind in self.costs else {"cost": self._cost(images, kind)}
         with timed(self.device) as watch:
             output = self.adapter.step(images)
         wrong = int((output.logits.argmax(1) != batch.labels.to(self.device)).sum())
@@ -163,24 +165,34 @@ class _Run:
             "domain": {"name": domain.name, "severity": domain.severity, "round": domain.round},
             "images": len(images),
             "wrong": wrong,
+            **({} if kind == "step" else {"kind": kind}),
             "facts": {name: _plain(value) for name, value in output.facts.items()},
             **cost,
             "timing": {"seconds": watch.seconds},
         }
 
-    def _cost(self, images: Tensor) -> Line:
-        """Count the operations of a step and of a bare forward pass on the first batch, and leave no trace of it.
+    def _cost(self, images: Tensor, kind: str) -> Line:
+        """Count the operations of a step and of a bare forward pass on this batch, and leave no trace of it.
 
-        The second step is counted: the first may do what is done once, such as a warm-up on source data. The pass is
-        one of the network, as a method may answer with more than one of them.
+        Of a stream's first batch the second step is counted: the first may do what is done once, such as a warm-up on
+        source data. The pass is one of the network, as a method may answer with more than one of them.
         """
         with torch.no_grad():
             _, forward = count_flops(lambda: self.adapter.model(images))
         before = copy.deepcopy(self.adapter.state_dict())
-        self.adapter.step(images)
+        if not self.lines:
+            self.adapter.step(images)
         _, step = count_flops(lambda: self.adapter.step(images))
         self.adapter.load_state_dict(before)
-        return {"step_flops_per_image": step // len(images), "forward_flops_per_image": forward // len(images)}
+        per_image = {"step_flops_per_image": step // len(images), "forward_flops_per_image": forward // len(images)}
+        self.costs[kind] = per_image
+        return per_image
+
+    def _mean_cost(self) -> Line:
+        """Return the operations of a step, each kind of step counted as often as it came."""
+        kinds = [line.get("kind", "step") for line in self.lines]
+        step = sum(self.costs[kind]["step_flops_per_image"] for kind in kinds) // len(kinds)
+        return {**self.costs[kinds[0]], "step_flops_per_image": step}
 
     def _closing(self) -> Line:
         record = RunRecord(self.header, self.lines)
@@ -189,10 +201,10 @@ class _Run:
             "closing": True,
             "mean_error": round(record.mean_error, 6),
             "error_by_domain": {name: round(error, 6) for name, error in record.error_by_domain.items()},
-            "cost": self.lines[0]["cost"],
+            "cost": self._mean_cost(),
             "timing": {
                 "seconds": sum(seconds),
-                "seconds_per_step": float(median(seconds)),
+                "seconds_per_step": record.seconds_per_step,
                 "peak_bytes": peak_bytes(self.device),
             },
         }

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from driftlaw import processor
 from driftlaw.errors import UsageError
 
 
@@ -120,23 +121,9 @@ def _commit() -> str | None:
     return commit + ("+" if changes else "")
 
 
-# A convolution alone is not proof: some CPUs die only in a matrix product, where the library takes other instructions.
-_BF16_TRIAL = """
-import torch
-convolution, head = torch.nn.Conv2d(16, 64, 3), torch.nn.Linear(64, 64)
-images = torch.rand(32, 16, 16, 16).contiguous(memory_format=torch.channels_last)
-with torch.autocast("cpu", dtype=torch.bfloat16):
-    head(convolution(images).mean(dim=(2, 3))).square().mean().backward()
-    torch.rand(256, 256) @ torch.rand(256, 256)
-"""
-
-
-@functools.cache
 def can_train_in_bf16(device: torch.device) -> bool:
     """Return whether bf16 autocast really runs; a CPU is tried in a child process, as some announce it and then die."""
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported()
-    return subprocess.run([sys.executable, "-c", _BF16_TRIAL], capture_output=True).returncode == 0
+    return torch.cuda.is_bf16_supported() if device.type == "cuda" else processor.runs_bf16()
 
 
 def usable_precision(wanted: Literal["auto", "bf16", "float32"], device: torch.device) -> Literal["bf16", "float32"]:

@@ -64,7 +64,16 @@ def list_presets() -> list[str]:
 
 
 def read_preset(name: str) -> dict[str, Any]:
-    """Return the tables of a preset, by its name or by the path of a user's own TOML file."""
+    """Return the tables of a preset, by its name or by the path of a user's own TOML file.
+
+    ``cifar10-c+fast`` lays the tables of one preset over those of another.
+
+    >>> read_preset("cifar10-c+fast")["stream"]["batch_size"]
+    200
+    """
+    if "+" in name and not Path(name).is_file():
+        below, _, above = name.rpartition("+")
+        return merge(read_preset(below), read_preset(above))
     if name.endswith(".toml"):
         return read_toml(Path(name))
     if name not in list_presets():

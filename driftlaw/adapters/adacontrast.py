@@ -11,15 +11,15 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from driftlaw.contract import Adapter, Output
+from driftlaw.contract import Adapter, Output, StepSettings
 from driftlaw.ingredients.discrimination import info_nce, negative_diversity
 from driftlaw.ingredients.features import find_head, logits_and_features
 from driftlaw.ingredients.memory import FeatureMemory
 from driftlaw.ingredients.normalisation import batch_norm_layers, use_batch_statistics
+from driftlaw.ingredients.optimizers import step_down
 from driftlaw.ingredients.parameters import let_learn
 from driftlaw.ingredients.teacher import follow, make_teacher
 from driftlaw.ingredients.views import StrongDraw, draw_flips, strong_view, weak_view
-from driftlaw.settings import Settings
 
 
 class AdaContrast(Adapter, name="adacontrast"):
@@ -47,7 +47,7 @@ class AdaContrast(Adapter, name="adacontrast"):
     moves_statistics = True
     forward_units, backward_units = 5, 2
 
-    class Config(Settings):
+    class Config(StepSettings):
         """Settings of AdaContrast; the defaults serve all three benchmarks."""
 
         learning_rate: PositiveFloat = 2e-4
@@ -105,9 +105,8 @@ class AdaContrast(Adapter, name="adacontrast"):
             _, keys = logits_and_features(self.momentum_model, key)
         with self._tracking_statistics():
             labels = self._pseudo_labels(weak)
-            self._loss(query, keys, labels).backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+            loss = self._loss(query, keys, labels)
+        step_down(loss, self.optimizer)
         self._remember(weak, keys, labels)
         follow(self.momentum_model, self.model, self.config.momentum)
         with torch.no_grad():

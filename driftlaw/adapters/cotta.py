@@ -13,7 +13,7 @@ from driftlaw.ingredients.agreement import symmetric_cross_entropy
 from driftlaw.ingredients.augmentation import Draw, augment
 from driftlaw.ingredients.losses import cross_entropy_between
 from driftlaw.ingredients.normalisation import use_batch_statistics
-from driftlaw.ingredients.optimizers import make_optimizer
+from driftlaw.ingredients.optimizers import make_optimizer, step_down
 from driftlaw.ingredients.parameters import let_learn
 from driftlaw.ingredients.restore import restore_some
 from driftlaw.ingredients.teacher import follow, make_teacher
@@ -73,9 +73,7 @@ class Cotta(Adapter, name="cotta"):
     def adapt(self, images: Tensor) -> Output:
         """Answer with the teacher, let the student learn from it, let the teacher follow, restore some weights."""
         answer, confidence = self._teach(images)
-        self._loss(answer, self.model(images)).backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        step_down(self._loss(answer, self.model(images)), self.optimizer)
         follow(self.teacher, self.model, self.config.teacher_momentum)
         restore_some(
             self.model.parameters(),
@@ -92,13 +90,19 @@ class Cotta(Adapter, name="cotta"):
     @torch.no_grad()
     def _teach(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return the teacher's logits, and the anchor's mean confidence, which decides how they are made."""
-        confidence = self.anchor(images).softmax(dim=1).amax(dim=1).mean()
+        confidence = self.replayed(self._anchored, images).logits.softmax(dim=1).amax(dim=1).mean()
         if confidence >= self.config.confidence_threshold:
-            return self.teacher(images), confidence
+            return self.replayed(self._taught, images).logits, confidence
         draws = [Draw.from_generator(self.generator) for _ in range(self.config.augmentations)]
         # A pass each: copies that shared one would also share their batch statistics.
-        total = sum(self.teacher(augment(images, draw)) for draw in draws)
+        total = sum(self.replayed(self._taught, augment(images, draw)).logits for draw in draws)
         return total / len(draws), confidence
+
+    def _anchored(self, images: Tensor) -> Output:
+        return Output(self.anchor(images))
+
+    def _taught(self, images: Tensor) -> Output:
+        return Output(self.teacher(images))
 
     def _loss(self, answer: Tensor, logits: Tensor) -> Tensor:
         return (

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from driftlaw.contract import Adapter, Output, SmallBatches
 from driftlaw.ingredients.normalisation import use_batch_statistics
-from driftlaw.ingredients.optimizers import make_optimizer
+from driftlaw.ingredients.optimizers import make_optimizer, step_down
 from driftlaw.ingredients.parameters import let_learn
+from driftlaw.ingredients.precision import full_precision
 from driftlaw.ingredients.source_data import SourceData
 
 
@@ -74,10 +75,10 @@ class Gtta(Adapter, name="gtta"):
             predicted = self.model(images).softmax(dim=1)
         pseudo_labels, kept = self._keep(predicted)
         mixed, labels = self._mix(images, predicted)
-        self._descend(F.cross_entropy(self.model(mixed), labels))
+        step_down(F.cross_entropy(self.model(mixed), labels), self.optimizer)
         logits = self.model(images)
         if kept.any():
-            self._descend(F.cross_entropy(logits[kept], pseudo_labels[kept]))
+            step_down(F.cross_entropy(logits[kept], pseudo_labels[kept]), self.optimizer)
         return Output(logits.detach(), {"kept": kept.to(logits.dtype).mean(), "confidence": self.confidence.clone()})
 
     def _keep(self, predicted: Tensor) -> tuple[Tensor, Tensor]:
@@ -90,10 +91,7 @@ class Gtta(Adapter, name="gtta"):
     def _mix(self, images: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
         """Return source images, each mixed with its most similar test image, and their labels."""
         originals, labels = self.source.draw(images, self.generator)
-        partner = (self.model(originals).softmax(dim=1) @ predicted.T).argmax(dim=1)
+        answers = self.model(originals).softmax(dim=1)
+        with full_precision(images):
+            partner = (answers @ predicted.T).argmax(dim=1)
         return torch.lerp(originals, images[partner], self.config.test_share), labels
-
-    def _descend(self, loss: Tensor) -> None:
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from driftlaw.contract import Adapter, Output, SmallBatches
@@ -17,6 +19,8 @@ from driftlaw.ingredients.layer_rates import Groups, exponential_min_max, fresh_
 from driftlaw.ingredients.losses import cross_entropy_between, entropy
 from driftlaw.ingredients.normalisation import use_batch_statistics
 from driftlaw.ingredients.parameters import let_learn, select_parameters
+
+SLACK = 1.25  # how far across ``skip_below`` a weight must be for its tensor to change sides
 
 
 class Law(Adapter, name="law"):
@@ -46,7 +50,13 @@ class Law(Adapter, name="law"):
     class Config(SmallBatches):
         """Settings of LAW; the defaults are the paper's for CIFAR-10-C."""
 
-        unsaid: ClassVar[frozenset[str]] = SmallBatches.unsaid | {"layers"}
+        unsaid: ClassVar[frozenset[str]] = SmallBatches.unsaid | {
+            "layers",
+            "fisher_every",
+            "fisher_settling",
+            "skip_below",
+            "recompute",
+        }
 
         learning_rate: PositiveFloat = 1e-3
         """η, the rate of the sharpest tensor; 1e-3, 5e-5, 2e-4 for CIFAR-10-C, CIFAR-100-C, ImageNet-C."""
@@ -70,6 +80,14 @@ class Law(Adapter, name="law"):
         """γ, what is kept of the Fisher information from batch to batch (Appendix B.1)."""
         layers: tuple[Literal["conv", "norm", "linear", "head"], ...] = Field(default=("conv", "norm"), min_length=1)
         """What learns: ``conv``, ``norm`` and ``linear`` layers; the last linear one, the ``head``, only by name."""
+        fisher_every: PositiveInt = 1
+        """Every how many batches the Fisher information is added to, once it has settled; 1 is the paper's step."""
+        fisher_settling: PositiveInt = 20
+        """How many first batches are all scored, whatever ``fisher_every`` says: the weights settle in them."""
+        skip_below: NonNegativeFloat = 0.0
+        """Tensors whose weight w̄ is smaller get no gradient on batches that are not scored; 0 lets all learn."""
+        recompute: bool = False
+        """Whether the augmented pass is made twice, so that one graph lives at a time: less memory, a ninth slower."""
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """Turn on the gradients of the layers that learn, and batch statistics."""
@@ -85,53 +103,123 @@ class Law(Adapter, name="law"):
 
     def build(self, source: Any) -> None:
         """Make the Fisher sums, one number a tensor, and whatever else the settings keep between steps."""
-        learning = self._learning()
-        entries = sizes(list(learning.values()))
+        self._check_settings()
+        self.learning = [name for name, value in self.model.named_parameters() if value.requires_grad]
+        entries = sizes(self._tensors())
         self.register_buffer("fisher", torch.zeros_like(entries))
-        self.groups = Groups(list(learning), entries, self.config.grouping)
+        self.register_buffer("moving", torch.ones_like(entries, dtype=torch.bool))  # on batches that are not scored
+        self.groups = Groups(self.learning, entries, self.config.grouping)
         if self.config.moments == "kept":
             self._keep("first")
             self._keep("second")
         if self.config.compat == "released_2024":
-            if self.config.fisher == "per_sample":
-                raise UsageError(
-                    "compat = «released_2024» squares a batch gradient: it goes with fisher = «batch» alone"
-                )
             self._keep("stale")
 
     def adapt(self, images: Tensor) -> Output:
         """Answer the batch, weigh the tensors, take one step."""
-        learning = self._learning()
-        parameters = list(learning.values())
+        augmented = augment(images, Draw.from_generator(self.generator))
+        if self.next_step_kind() == "unscored":
+            with self._standing_still() as moving:
+                return self.replayed(self._unscored_step, images, augmented, variant=moving)
+        self.known.pop("moving", None)
+        if self.config.moments == "kept":  # its steps are counted on the host
+            return self._scored_step(images, augmented)
+        return self.replayed(self._scored_step, images, augmented)
+
+    def next_step_kind(self) -> str:
+        """Return ``scored`` where the next batch adds to the Fisher information, else ``unscored``."""
+        since = self.steps - self.config.fisher_settling
+        return "unscored" if since >= 0 and since % self.config.fisher_every else "scored"
+
+    def _scored_step(self, images: Tensor, augmented: Tensor) -> Output:
+        parameters = self._tensors()
         logits = self.model(images)
-        self.fisher.mul_(self.config.fisher_decay).add_(self._information(learning, images, logits))  # Eq. 4
-        sharpness = self.groups.sharpness(self.fisher, self.config.reduction)  # Eq. 5
-        weights = exponential_min_max(sharpness, self.config.tau)  # Eq. 7
-        gradients = list(torch.autograd.grad(self._loss(images, logits), parameters, materialize_grads=True))
+        self.fisher.mul_(self.config.fisher_decay).add_(self._information(images, logits))  # Eq. 4
+        gradients = self._gradients(logits, augmented, parameters)
+        weights = self._weights()
         self._descend(parameters, gradients, self.config.learning_rate * weights[self.groups.member])
         return Output(logits.detach(), {"layer_weights": weights})
+
+    def _unscored_step(self, images: Tensor, augmented: Tensor) -> Output:
+        """Take a step with the weights as they are; tensors that stand still have no gradient."""
+        weights = self._weights()
+        rates = self.config.learning_rate * weights[self.groups.member]
+        parameters, rates_of_them = zip(
+            *((value, rate) for value, rate in zip(self._tensors(), rates, strict=True) if value.requires_grad),
+            strict=True,
+        )
+        logits = self.model(images)
+        fresh_adam_step(parameters, self._gradients(logits, augmented, parameters), torch.stack(rates_of_them))
+        return Output(logits.detach(), {"layer_weights": weights})
+
+    def _weights(self) -> Tensor:
+        sharpness = self.groups.sharpness(self.fisher, self.config.reduction)  # Eq. 5
+        return exponential_min_max(sharpness, self.config.tau)  # Eq. 7
+
+    @contextmanager
+    def _standing_still(self) -> Iterator[tuple[bool, ...]]:
+        """Inside, tensors whose weight is not worth a gradient have none; yields which ones move.
+
+        Which ones is asked once after each scored batch. A tensor changes sides only when its weight is clearly
+        across: a captured step is made anew for every such change.
+        """
+        if "moving" not in self.known:
+            rates = self._weights()[self.groups.member]
+            bound = self.config.skip_below
+            self.moving.copy_(torch.where(self.moving, rates >= bound / SLACK, rates >= bound * SLACK))
+            self.known["moving"] = tuple(self.moving.tolist())
+        try:
+            for value, moves in zip(self._tensors(), self.known["moving"], strict=True):
+                value.requires_grad_(moves)
+            yield self.known["moving"]
+        finally:
+            let_learn(self._tensors())
 
     def fact_labels(self) -> dict[str, list[str]]:
         """Name the groups that ``layer_weights`` speaks of."""
         return {"layer_weights": self.groups.names}
 
-    def _learning(self) -> dict[str, nn.Parameter]:
-        return {name: value for name, value in self.model.named_parameters() if value.requires_grad}
+    def _tensors(self) -> list[nn.Parameter]:
+        return [self.model.get_parameter(name) for name in self.learning]
 
-    def _information(self, learning: dict[str, nn.Parameter], images: Tensor, logits: Tensor) -> Tensor:
+    def _check_settings(self) -> None:
+        settings = self.config
+        if settings.compat == "released_2024" and settings.fisher == "per_sample":
+            raise UsageError("compat = «released_2024» squares a batch gradient: it goes with fisher = «batch» alone")
+        if settings.fisher_every > 1 and (settings.moments == "kept" or settings.compat == "released_2024"):
+            raise UsageError(
+                "fisher_every > 1 leaves gradients out that moments = «kept» and compat = «released_2024» hang on: "
+                "take moments = «fresh» and compat = «none»"
+            )
+        if settings.skip_below > 0 and settings.fisher_every == 1:
+            raise UsageError("skip_below acts on batches that are not scored: it goes with fisher_every of 2 or more")
+
+    def _information(self, images: Tensor, logits: Tensor) -> Tensor:
         """Return the Fisher information of this batch, a number a tensor (Eq. 2 and 3)."""
         if self.config.fisher == "per_sample":
-            return per_sample_fisher(self.model, learning, images)
-        score = batch_score(logits, list(learning.values()))
+            return per_sample_fisher(self.model, dict(zip(self.learning, self._tensors(), strict=True)), images)
+        score = batch_score(logits, self._tensors())
         if self.config.compat == "released_2024":
             score = torch._foreach_add(score, self._kept("stale"))
-        return mean_squares(score)
+        return mean_squares(score, self.groups.sizes)
 
-    def _loss(self, images: Tensor, logits: Tensor) -> Tensor:
+    def _loss(self, logits: Tensor, answer: Tensor) -> Tensor:
         target = logits.detach() if self.config.detach_target else logits
-        augmented = self.model(augment(images, Draw.from_generator(self.generator)))
-        consistency = cross_entropy_between(target, augmented)  # Eq. 8
+        consistency = cross_entropy_between(target, answer)  # Eq. 8
         return entropy(logits) + self.config.consistency_weight * consistency  # Eq. 9
+
+    def _gradients(self, logits: Tensor, augmented: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+        """Return the loss's gradient over the parameters; the graph of the logits is used up."""
+        if not self.config.recompute:
+            loss = self._loss(logits, self.model(augmented))
+            return list(torch.autograd.grad(loss, parameters, materialize_grads=True))
+        with torch.no_grad():
+            answer = self.model(augmented)
+        ends = [logits.detach().requires_grad_(), answer.requires_grad_()]
+        slopes = torch.autograd.grad(self._loss(*ends), ends)
+        own = torch.autograd.grad(logits, parameters, slopes[0], materialize_grads=True)
+        others = torch.autograd.grad(self.model(augmented), parameters, slopes[1], materialize_grads=True)
+        return torch._foreach_add(own, others)
 
     def _descend(self, parameters: list[nn.Parameter], gradients: list[Tensor], rates: Tensor) -> None:
         if self.config.moments == "fresh":
@@ -143,7 +231,7 @@ class Law(Adapter, name="law"):
             torch._foreach_copy_(self._kept("stale"), gradients)
 
     def _keep(self, name: str) -> None:
-        for number, value in enumerate(self._learning().values()):
+        for number, value in enumerate(self._tensors()):
             self.register_buffer(f"{name}_{number}", torch.zeros_like(value))
 
     def _kept(self, name: str) -> list[Tensor]:

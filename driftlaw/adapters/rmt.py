@@ -198,5 +198,7 @@ class Rmt(Adapter, name="rmt"):
     ) -> dict[str, Any]:
         # The device is part of it: a CPU and a GPU do not round alike, and a run is to be repeatable to the bit.
         settings = settings | {"source_share": self.config.share_of_source}
-        made_from = fingerprint(what, self.model, self.source.sha256, settings, like.device.type)
+        made_from = fingerprint(
+            what, self.model, self.source.sha256, settings, like.device.type, self.execution()["precision"]
+        )
         return made_once(what, made_from, make, folder=self.source.cache)

@@ -11,7 +11,7 @@ from driftlaw.contract import Adapter, Output, SmallBatches
 from driftlaw.errors import UsageError
 from driftlaw.ingredients.losses import entropy
 from driftlaw.ingredients.normalisation import use_batch_statistics
-from driftlaw.ingredients.optimizers import make_optimizer
+from driftlaw.ingredients.optimizers import make_optimizer, step_down
 from driftlaw.ingredients.parameters import let_learn, select_parameters
 
 
@@ -52,8 +52,9 @@ class Tent(Adapter, name="tent"):
 
     def adapt(self, images: Tensor) -> Output:
         """Answer the batch, then take one step down its entropy."""
+        return self.replayed(self._descend, images)
+
+    def _descend(self, images: Tensor) -> Output:
         logits = self.model(images)
-        entropy(logits).backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        step_down(entropy(logits), self.optimizer)
         return Output(logits.detach())

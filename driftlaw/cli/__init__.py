@@ -16,6 +16,7 @@ from driftlaw.cli.check import check
 from driftlaw.cli.corrupt import corrupt
 from driftlaw.cli.data import app as data_app
 from driftlaw.cli.doctor import doctor
+from driftlaw.cli.export import export
 from driftlaw.cli.list import list_command
 from driftlaw.cli.report import report
 from driftlaw.cli.run import run
@@ -50,7 +51,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, report, corrupt, train, check, doctor):
+for command in (run, report, corrupt, train, export, check, doctor):
     app.command()(command)
 app.command("list")(list_command)
 app.add_typer(data_app, name="data")

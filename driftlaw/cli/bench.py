@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from driftlaw.cli.bench_step import facts, floor, memory, scaling, step
+
 if TYPE_CHECKING:
     from torch import Tensor
 
 app = typer.Typer(help="Measure what things cost, beside a plain reference.", no_args_is_help=True)
-
-
-@app.callback()
-def _bench() -> None:
-    """Keep `corruptions` a command of its own: a typer app with one command would swallow its name."""
+for command in (step, memory, scaling, floor, facts):
+    app.command()(command)
 
 
 @app.command()

@@ -15,7 +15,12 @@ _STDOUT = Path("-")
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Records (.jsonl, .jsonl.gz), or folders that hold some.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Records (.jsonl, .jsonl.gz), or folders that hold some; or records of benchmarks (.json)."
+        ),
+    ],
     format: Annotated[str, typer.Option("--format", "-f", help="html, md, latex, csv or json.")] = "html",
     out: Annotated[
         Path | None,
@@ -30,17 +35,29 @@ def report(
     The same records give the same bytes. Unfinished runs are marked and not ranked.
 
     Example: driftlaw report runs --format latex --methods source,tent,law --out table.tex
+
+    What `driftlaw bench step | memory | facts | floor | scaling` wrote, as html or md: driftlaw report step.json
     """
     from driftlaw.records import find_records, read_record
     from driftlaw.reports import build_report, check_format, make_tables, report_notes
 
     check_format(format)
     target = _target(out, format)
+    if all(path.suffix == ".json" for path in runs):
+        _write(_bench_report(runs, format, _command(runs, format, out, None)), target, len(runs), "benchmark")
+        return
     records = _chosen([read_record(path) for path in find_records(runs)], methods)
     text = build_report(records, format, command=_command(runs, format, out, methods))
     for note in report_notes(make_tables(records)):
         typer.echo(f"note: {note}", err=True)
     _write(text, target, len(records))
+
+
+def _bench_report(paths: list[Path], format: str, command: str) -> str:
+    from driftlaw.reports.bench_page import build_bench_report
+    from driftlaw.reports.bench_tables import read_bench
+
+    return build_bench_report([read_bench(path) for path in paths], format, command=command)
 
 
 def _target(out: Path | None, format: str) -> Path:
@@ -73,7 +90,7 @@ def _command(runs: list[Path], format: str, out: Path | None, methods: str | Non
     return shlex.join(words)
 
 
-def _write(text: str, target: Path, count: int) -> None:
+def _write(text: str, target: Path, count: int, noun: str = "run") -> None:
     from driftlaw.errors import DataError
     from driftlaw.files import atomic_path
 
@@ -85,4 +102,4 @@ def _write(text: str, target: Path, count: int) -> None:
             temporary.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise DataError(f"cannot write {target}: {error.strerror or error}; choose another place with --out") from error
-    typer.echo(f"{target}: a report of {count} {'run' if count == 1 else 'runs'}", err=True)
+    typer.echo(f"{target}: a report of {count} {noun}{'' if count == 1 else 's'}", err=True)

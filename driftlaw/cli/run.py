@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 def run(
     preset: Annotated[
-        str, typer.Argument(help="A name of `driftlaw list presets`, or a TOML file of your own.")
+        str, typer.Argument(help="A name of `driftlaw list presets`, a TOML file of your own, or several: A+B.")
     ] = "embedded",
     methods: Annotated[str | None, typer.Option(help="Such as source,norm,law; all of the preset by default.")] = None,
     seeds: Annotated[str, typer.Option(help="Such as 1 or 1,2,3 or 1-5.")] = "1",
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting: law.tau=0.6, stream.severity=3, model.weights=PATH.")
+        list[str] | None,
+        typer.Option("--set", help="A setting: law.tau=0.6, stream.severity=3, step.precision=float32 (all methods)."),
     ] = None,
     limit: Annotated[int | None, typer.Option(help="Images a domain; all of them by default.")] = None,
     out: Annotated[Path, typer.Option(help="The folder the records go to.")] = Path("runs"),
@@ -94,12 +95,14 @@ class _Plan:
                 f"the preset {preset} names no weights: add them under [model], or --set model.weights=PATH"
             )
         self.methods = methods.split(",") if methods else list(tables.get("methods", {})) or list_methods()
+        common = merge(tables.get("step", {}), changes.pop("step", {}))
         for name in [*self.methods, *changes]:
             if name not in list_methods():
                 valid = list_methods()
-                raise unknown("method", name, valid if name in self.methods else [*valid, "stream", "model"])
+                raise unknown("method", name, valid if name in self.methods else [*valid, "step", "stream", "model"])
         self.settings = {
-            name: merge(tables.get("methods", {}).get(name, {}), changes.get(name, {})) for name in self.methods
+            name: merge(merge(common, tables.get("methods", {}).get(name, {})), changes.get(name, {}))
+            for name in self.methods
         }
         self.seeds = _parse_seeds(seeds)
         self._check_source_exists()

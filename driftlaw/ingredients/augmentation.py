@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from driftlaw.ingredients import colours
+from driftlaw.ingredients.precision import full_precision
 
 JITTER_RANGES = {
     "brightness": (0.6, 1.4),
@@ -74,7 +75,7 @@ class Draw:
 
 def augment(images: Tensor, draw: Draw) -> Tensor:
     """Return images (n, c, h, w) in [0, 1] with one draw applied to all of them; no gradient flows."""
-    with torch.no_grad():
+    with torch.no_grad(), full_precision(images):
         images = images.clamp(0, 1)
         for name, amount in draw.jitter:
             images = _JITTER[name](images, amount)
@@ -126,7 +127,8 @@ def _source_points(
 
 def _blur(images: Tensor, sigma: float) -> Tensor:
     weights = [math.exp(-0.5 * (distance / sigma) ** 2) for distance in (-2, -1, 0, 1, 2)]
-    kernel = torch.tensor([value / sum(weights) for value in weights], dtype=images.dtype, device=images.device)
+    # A tensor made of a list would be copied to a GPU, and waited for; a number goes with the kernel that writes it.
+    kernel = torch.stack([images.new_full((), value / sum(weights)) for value in weights])
     channels = images.shape[1]
     across = kernel.view(1, 1, 1, 5).repeat(channels, 1, 1, 1)
     down = kernel.view(1, 1, 5, 1).repeat(channels, 1, 1, 1)

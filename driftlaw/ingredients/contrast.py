@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from driftlaw.ingredients.precision import full_precision, promoted
+
 
 def contrastive_loss(views: Sequence[Tensor], temperature: float) -> Tensor:
     """Return −log(e^(s(a,p)/T) / Σ e^(s(a,·)/T)), the mean over every anchor a and every other view p of its image.
@@ -18,10 +20,11 @@ def contrastive_loss(views: Sequence[Tensor], temperature: float) -> Tensor:
         views: v ≥ 2 tensors (n, d); row i of each is a view of image i.
         temperature: T; the smaller, the more the nearest neighbours count.
     """
-    features = F.normalize(torch.cat(list(views)), dim=1)
+    features = F.normalize(promoted(torch.cat(list(views))), dim=1)
     image = torch.arange(len(views[0]), device=features.device).repeat(len(views))
     itself = torch.eye(len(features), dtype=torch.bool, device=features.device)
-    similarity = (features @ features.T / temperature).masked_fill(itself, -torch.inf)
+    with full_precision(features):
+        similarity = (features @ features.T / temperature).masked_fill(itself, -torch.inf)
     positive = (image[:, None] == image[None, :]) & ~itself
     # A sum over a mask, not an index by it: the number of pairs is known, and a GPU need not be asked for it.
     pairs = len(features) * (len(views) - 1)

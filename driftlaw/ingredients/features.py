@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from driftlaw.errors import UsageError
+from driftlaw.ingredients.precision import promoted
 
 
 def find_head(model: nn.Module) -> nn.Linear:
@@ -27,7 +28,7 @@ def logits_and_features(model: nn.Module, images: Tensor) -> tuple[Tensor, Tenso
     if len(given) != 1 or given[0].ndim != 2:
         shapes = [tuple(value.shape) for value in given]
         raise UsageError(f"the model's last linear layer was given {shapes}: expected one (n, features) a forward pass")
-    return logits, given[0]
+    return logits, promoted(given[0])
 
 
 def feature_size(model: nn.Module) -> int:

@@ -16,10 +16,14 @@ from driftlaw.ingredients.losses import own_label_likelihood
 from driftlaw.ingredients.normalisation import held_statistics
 
 
-def mean_squares(gradients: Sequence[Tensor]) -> Tensor:
-    """Return the mean of the squares of every tensor, as one vector (tensors,)."""
-    norms = torch.stack(torch._foreach_norm(list(gradients)))
-    return norms.square() / sizes(gradients)
+def mean_squares(gradients: Sequence[Tensor], entries: Tensor) -> Tensor:
+    """Return the mean of the squares of every tensor, as one vector (tensors,).
+
+    Args:
+        gradients: the tensors.
+        entries: what ``sizes`` says of them; made once, as a GPU waits for numbers of the host's.
+    """
+    return torch.stack(torch._foreach_norm(list(gradients))).square() / entries
 
 
 def sizes(tensors: Sequence[Tensor]) -> Tensor:

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from driftlaw.ingredients.precision import full_precision
+
 
 class FeatureMemory(nn.Module):
     """A ring of features, and of whatever else is known of the same images; the newest take the place of the oldest.
@@ -56,7 +58,8 @@ class FeatureMemory(nn.Module):
 
     def similarities(self, features: Tensor) -> Tensor:
         """Return (n, size), the cosine between features (n, d) and those remembered; 0 where there are none."""
-        return F.normalize(features, dim=1).to(self.features.dtype) @ self.features.T
+        with full_precision(self.features):
+            return F.normalize(features, dim=1).to(self.features.dtype) @ self.features.T
 
     @torch.no_grad()
     def vote(self, features: Tensor, neighbours: int) -> Tensor:

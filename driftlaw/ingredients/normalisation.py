@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from driftlaw.errors import UsageError
 
 
 def batch_norm_layers(model: nn.Module) -> list[_BatchNorm]:
@@ -65,7 +68,8 @@ def _share_of(layer: _BatchNorm) -> SourceShare | None:
 
 def _mean_and_variance(values: Tensor) -> tuple[Tensor, Tensor]:
     axes = [axis for axis in range(values.ndim) if axis != 1]
-    variance, mean = torch.var_mean(values, dim=axes, correction=0)
+    # A CPU's sums over channels-last maps lose three digits more than those over contiguous ones.
+    variance, mean = torch.var_mean(values.contiguous(), dim=axes, correction=0)
     return mean, variance
 
 
@@ -114,4 +118,36 @@ def _measure(model: nn.Module, layers: list[_BatchNorm], images: Tensor) -> list
     finally:
         for hook in hooks:
             hook.remove()
-    return [found[layer] for layer in layers]
+    # A layer that answers nothing, such as one of an auxiliary head, keeps what it has.
+    return [found.get(layer, (layer.running_mean, layer.running_var)) for layer in layers]
+
+
+def takes_batch_statistics(layer: _BatchNorm) -> bool:
+    """Tell whether a layer, as it stands, normalises with the batch at hand, wholly or in part."""
+    return layer.training or layer.running_mean is None or _share_of(layer) is not None
+
+
+def freeze_statistics(model: nn.Module, images: Tensor | None) -> nn.Module:
+    """Return a copy in eval mode that answers an image alone as ``model`` answers it among ``images``.
+
+    Layers that normalise with the batch at hand store the statistics of ``images``, mixed with the source's where they
+    mix; layers that normalise with stored statistics keep those.
+
+    Args:
+        model: a network as an adapter holds it; any other after ``use_batch_statistics``.
+        images: (n, c, h, w) in [0, 1], as the network is to meet them; a hundred or more make good statistics. None:
+            every layer goes back to what it stores.
+    """
+    own = copy.deepcopy(model)
+    live = [layer for layer in batch_norm_layers(own) if takes_batch_statistics(layer)]
+    if images is not None:
+        for layer, (mean, variance) in zip(live, _measure(own, live, images), strict=True):
+            layer.running_mean, layer.running_var = mean, variance
+    for layer in live:
+        layer.track_running_stats = True
+        for key in [key for key, hook in layer._forward_pre_hooks.items() if isinstance(hook, SourceShare)]:
+            del layer._forward_pre_hooks[key]
+    unfixed = sum(layer.running_mean is None for layer in live)
+    if unfixed:
+        raise UsageError(f"{unfixed} BatchNorm layers store no statistics: give images to take them from")
+    return own.eval()

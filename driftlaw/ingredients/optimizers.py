@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from driftlaw.errors import UsageError
 
@@ -27,3 +27,10 @@ def make_optimizer(kind: str, parameters: Iterable[nn.Parameter], learning_rate:
     if kind == "adam":
         return torch.optim.Adam(learning, lr=learning_rate, betas=(0.9, 0.999), eps=1e-8)
     return torch.optim.SGD(learning, lr=learning_rate, momentum=0.9, nesterov=True)
+
+
+def step_down(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """Take one step down the gradient of a loss; no gradient stays behind."""
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)

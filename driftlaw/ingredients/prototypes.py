@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from driftlaw.errors import UsageError
 from driftlaw.ingredients.features import logits_and_features
+from driftlaw.ingredients.precision import full_precision
 
 
 @torch.no_grad()
@@ -26,7 +27,8 @@ def class_means(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], num_
     for images, labels in batches:
         _, features = logits_and_features(model, images)
         members = F.one_hot(labels, num_classes).to(features.dtype)
-        totals.append(members.T @ features)  # a product, as adding by index is not the same twice on a GPU
+        with full_precision(features):
+            totals.append(members.T @ features)  # a product, as adding by index is not the same twice on a GPU
         counts.append(members.sum(0))
     count = torch.stack(counts).sum(0)
     missing = (count == 0).nonzero().flatten().tolist()
@@ -40,4 +42,5 @@ def class_means(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], num_
 
 def nearest(features: Tensor, prototypes: Tensor) -> Tensor:
     """Return for every row of features (n, d) the number of the prototype (classes, d) most similar by cosine: (n,)."""
-    return (F.normalize(features, dim=1) @ F.normalize(prototypes, dim=1).T).argmax(dim=1)
+    with full_precision(features):
+        return (F.normalize(features, dim=1) @ F.normalize(prototypes, dim=1).T).argmax(dim=1)

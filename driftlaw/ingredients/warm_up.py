@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from driftlaw.ingredients.agreement import symmetric_cross_entropy
+from driftlaw.ingredients.optimizers import step_down
 from driftlaw.ingredients.teacher import follow
 
 
@@ -37,7 +38,5 @@ def warm_up_pair(
             group["lr"] = learning_rate * step / steps
         with torch.no_grad():
             taught = teacher(images)
-        symmetric_cross_entropy(taught, student(images)).backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        step_down(symmetric_cross_entropy(taught, student(images)), optimizer)
         follow(teacher, student, momentum)

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 from driftlaw.errors import DataError, UsageError
 from driftlaw.records.jsonl import Line, first_line, read_lines
 
 FORMAT = "driftlaw-run-1"
+HOW_A_STEP_IS_RUN = {"precision", "channels_last", "capture", "compiled"}
 BATCH_KEYS = ("batch", "segment", "domain", "images", "wrong", "facts", "timing")
 
 
@@ -58,6 +60,13 @@ class RunRecord:
         return int(self.header["seed"])
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """The method's settings as far as they change answers: of how a step was run, only a precision not float32."""
+        told = {name: value for name, value in self.header["settings"].items() if name not in HOW_A_STEP_IS_RUN}
+        precision = self.header.get("execution", {}).get("precision", "float32")
+        return told if precision == "float32" else {**told, "precision": precision}
+
+    @property
     def finished(self) -> bool:
         """Whether the stream was run to its end."""
         return self.closing is not None
@@ -86,10 +95,16 @@ class RunRecord:
 
     @property
     def seconds_per_step(self) -> float:
-        """The median over steps; the first one, which warms everything up, is left out where there are others."""
+        """The median over steps; the first one, which warms everything up, is left out where there are others.
+
+        Where steps are of several kinds, each kind's median counts as often as the kind comes.
+        """
         self._refuse_empty()
-        seconds = [line["timing"]["seconds"] for line in self.batches]
-        return float(median(seconds[1:] or seconds))
+        kinds: dict[str, list[float]] = {}
+        for line in self.batches[1:] or self.batches:
+            kinds.setdefault(line.get("kind", "step"), []).append(line["timing"]["seconds"])
+        steps = sum(map(len, kinds.values()))
+        return sum(len(seconds) * float(median(seconds)) for seconds in kinds.values()) / steps
 
     def _refuse_empty(self) -> None:
         if not self.batches:

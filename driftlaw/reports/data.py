@@ -45,7 +45,7 @@ def _csv_line(table: Table, row: Row, record: RunRecord) -> dict[str, Any]:
         "method": record.method,
         "label": row.label,
         "needs_source": row.needs_source,
-        "settings": json.dumps(record.header["settings"], sort_keys=True, ensure_ascii=False),
+        "settings": json.dumps(record.settings, sort_keys=True, ensure_ascii=False),
         "seed": record.seed,
         "finished": record.finished,
         **{f"error:{name}": _rounded(cell.mean) for name, cell in zip(table.domains, alone.domains, strict=True)},

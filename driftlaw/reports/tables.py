@@ -84,7 +84,7 @@ class Row:
     @property
     def settings(self) -> dict[str, Any]:
         """The method's settings."""
-        return dict(self.first.header["settings"])
+        return self.first.settings
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def _order(record: RunRecord) -> tuple[str, str, int, bool, str]:
 
 
 def _settings_key(record: RunRecord) -> str:
-    return json.dumps(record.header["settings"], sort_keys=True)
+    return json.dumps(record.settings, sort_keys=True)
 
 
 def _make_table(records: list[RunRecord]) -> Table:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,17 @@ from driftlaw.probes import environment, usable_precision
 from driftlaw.records import RecordWriter
 from driftlaw.training.augmentations import crop_and_flip
 from driftlaw.training.augmix import Chains, augmix
+from driftlaw.training.capture import Replay
 from driftlaw.training.objectives import loss_of
 from driftlaw.training.recipe import Recipe
 
 FORMAT = "driftlaw-train-1"
 CHECKPOINT_SECONDS = 30.0  # so that an epoch longer than this is never done twice
+SAVING_SHARE = 0.02  # of the time, at most, goes into checkpoints: those of a large network on a slow disk are rarer
+CHUNK_VALUES = 8192 * 3 * 32 * 32
+"""Values of images that a GPU augments at once. AugMix is some 800 small kernels whatever the number of images, which a
+host takes milliseconds to launch; for 8,192 mixed CIFAR images, the views of 32 steps, that is 26 launches a step, and
+the work takes half a gigabyte."""
 EVALUATION_BATCH = 1000
 
 
@@ -113,7 +120,7 @@ class _Run:
         self.model.to(self.device, memory_format=torch.channels_last)
         self.optimizer = torch.optim.SGD(
             self.model.parameters(),
-            lr=self.recipe.learning_rate,
+            lr=self.recipe.learning_rate,  # set anew at every step
             momentum=self.recipe.momentum,
             nesterov=self.recipe.momentum > 0,
             weight_decay=self.recipe.weight_decay,
@@ -121,19 +128,25 @@ class _Run:
         )
         self.epoch = 0
         self.last_whole: dict[str, Any] | None = None
-        self.saved_at = time.monotonic()
+        self.saved_at, self.saving_seconds = time.monotonic(), 0.0
         if training.checkpoint.exists():
             self._resume()
         self.loss_of = _maybe_compiled(loss_of, self.recipe.compiled, self.device)
+        captures = self.recipe.capture != "off" and self.device.type == "cuda"
+        self.replay = Replay(self._learn, self.device, must=self.recipe.capture == "on") if captures else None
+        # a graph reads the rate from its place on the device
+        self.rate_on_device = torch.zeros((), device=self.device) if captures else None
 
     def next_epoch(self) -> dict[str, Any]:
         """Pass over all images once; return the epoch's line."""
         started = time.perf_counter()
         self.model.train()
-        order = torch.randperm(len(self.images), generator=self.generator, device=self.device)
-        batches = order.split(self.recipe.batch_size)
-        losses = [self._step(chosen, self.epoch + number / len(batches)) for number, chosen in enumerate(batches)]
-        loss = float(torch.stack(losses).mean())
+        with self.replay.on_stream() if self.replay else nullcontext():
+            order = torch.randperm(len(self.images), generator=self.generator, device=self.device)
+            batches = order.split(self.recipe.batch_size)
+            steps = ((self.epoch + number / len(batches), *batch) for number, batch in enumerate(self._load(batches)))
+            losses = [self._step(images, labels, epoch) for epoch, images, labels in steps]
+            loss = float(torch.stack(losses).mean())  # the only time in an epoch that the host waits for the device
         self.epoch += 1
         if not math.isfinite(loss):
             raise DataError(
@@ -145,40 +158,65 @@ class _Run:
         timing = {"seconds": time.perf_counter() - started}
         return {"epoch": self.epoch, "loss": round(loss, 5), "learning_rate": round(rate, 6), "timing": timing}
 
-    def _step(self, chosen: Tensor, epoch: float) -> Tensor:
+    def _step(self, images: Tensor, labels: Tensor, epoch: float) -> Tensor:
+        rate = self.recipe.rate_at(epoch)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.recipe.rate_at(epoch)
-        images = self._views(chosen)
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16"):
-            loss = self.loss_of(self.model, images, self.labels[chosen], self.recipe.consistency_weight)
+            group["lr"] = rate if self.rate_on_device is None else self.rate_on_device.fill_(rate)
+        return (self.replay or self._learn)(images, labels)
+
+    def _learn(self, images: Tensor, labels: Tensor) -> Tensor:
+        # An epoch's last batch may be smaller. To compile another graph for it would take longer than it ever gains.
+        loss_of_batch = self.loss_of if len(labels) == self.recipe.batch_size else loss_of
         self.optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16"):
+            loss = loss_of_batch(self.model, images, labels, self.recipe.consistency_weight)
         loss.backward()
         self.optimizer.step()
         return loss.detach()
 
-    def _views(self, chosen: Tensor) -> Tensor:
-        """Return the images of a step: cropped and mirrored, with AugMix followed by two mixtures of the same."""
-        images = crop_and_flip(
-            self.images[chosen], self.generator, padding=self.recipe.crop_padding, flip=self.recipe.flip
-        )
+    def _load(self, batches: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield images and labels of one step after another; images are made for many steps at once."""
+        for first in range(0, len(batches), self.chunk_steps):
+            chunk = batches[first : first + self.chunk_steps]
+            yield from zip(self._views(chunk), (self.labels[chosen] for chosen in chunk), strict=True)
+
+    @property
+    def chunk_steps(self) -> int:
+        """For how many steps images are augmented at once."""
+        if self.device.type == "cpu":  # launches cost it nothing, and a step's images stay in its caches
+            return 1
+        mixtures = 2 if self.recipe.augmentation == "augmix" else 1
+        return max(1, CHUNK_VALUES // (mixtures * self.recipe.batch_size * math.prod(self.images.shape[1:])))
+
+    def _views(self, chunk: Sequence[Tensor]) -> Iterator[Tensor]:
+        """Yield the images of each batch: cropped and mirrored, with AugMix followed by two mixtures of the same."""
+        sizes = [len(chosen) for chosen in chunk]
+        images = self.images[torch.cat(tuple(chunk))]
+        images = crop_and_flip(images, self.generator, padding=self.recipe.crop_padding, flip=self.recipe.flip)
         if self.recipe.augmentation == "crop_flip":
-            return images
+            yield from images.split(sizes)
+            return
         twice = images.repeat(2, 1, 1, 1)
-        mixed = augmix(twice, Chains.from_generator(len(twice), self.generator))
-        return torch.cat([images.to(torch.float32).div(255), mixed])
+        first, second = augmix(twice, Chains.from_generator(len(twice), self.generator)).split(len(images))
+        plain = images.contiguous().to(torch.float32).div_(255)
+        for views in zip(plain.split(sizes), first.split(sizes), second.split(sizes), strict=True):
+            yield torch.cat(views)
 
     def maybe_save(self, record: RecordWriter) -> None:
         """Write a checkpoint if the last one is old and the end is not reached."""
-        if self.epoch < self.recipe.epochs and time.monotonic() - self.saved_at > CHECKPOINT_SECONDS:
+        pause = max(CHECKPOINT_SECONDS, self.saving_seconds / SAVING_SHARE)
+        if self.epoch < self.recipe.epochs and time.monotonic() - self.saved_at > pause:
             self.save(record)
 
     def save(self, record: RecordWriter) -> None:
         """Write a checkpoint of the last whole epoch, the one that an interrupted epoch starts from again."""
         if self.last_whole is None:
             return
+        started = time.monotonic()
         record.sync()
         save_checkpoint(self.last_whole, self.training.checkpoint)
         self.saved_at = time.monotonic()
+        self.saving_seconds = self.saved_at - started
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -244,6 +282,5 @@ def _identity(header: dict[str, Any]) -> dict[str, Any]:
 
 def _maybe_compiled(function: Callable[..., Tensor], compiled: str, device: torch.device) -> Callable[..., Tensor]:
     wanted = compiled == "yes" or (compiled == "auto" and device.type == "cuda")
-    # An epoch's last batch is smaller. Left to itself, the compiler then makes one graph for batches of any size and
-    # uses that slower one for all of them from the second epoch on; this way each of the two sizes has its own.
+    # dynamic=False: all batches that come this way have one size
     return torch.compile(function, dynamic=False) if wanted else function

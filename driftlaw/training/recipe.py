@@ -43,6 +43,10 @@ class Recipe(Settings):
     """bf16 where the device can; float32 on a CPU and wherever bf16 does not run."""
     compiled: Literal["auto", "yes", "no"] = "auto"
     """Whether torch.compile is used; ``auto`` does on a GPU."""
+    capture: Literal["auto", "on", "off"] = "off"
+    """Whether a step on a GPU is replayed as one CUDA graph, which a small network gains by: the host launches its
+    kernels more slowly than the GPU runs them. ``auto`` goes on as written where a step cannot be captured, ``on``
+    stops."""
 
     def normalisation(self) -> dict[str, list[float]] | None:
         """Return ``mean`` and ``std`` of the input as ``build_model`` takes them."""

@@ -31,6 +31,11 @@ EVERY_SETTING = [
     {"detach_target": True},
     {"fisher_decay": 0.5},
     {"fisher_decay": 0.0},
+    {"recompute": True},
+    {"recompute": True, "detach_target": True},
+    {"fisher_every": 2, "fisher_settling": 1},
+    {"fisher_every": 3, "fisher_settling": 1, "skip_below": 0.1},
+    {"fisher_every": 2, "fisher_settling": 1, "skip_below": 0.3, "grouping": "module", "recompute": True},
 ]
 
 
@@ -50,6 +55,35 @@ def test_three_steps_equal_the_hand_written_ones(network, settings):
             assert told[by_hand._group_of(name)] == pytest.approx(weight, abs=1e-10)
         for name, value in by_hand.learning.items():
             torch.testing.assert_close(adapter.model.get_parameter(name).data, value.data, rtol=0, atol=1e-10)
+
+
+def test_between_scored_batches_the_weights_stand_and_flat_tensors_too(network):
+    adapter = driftlaw.adapt(network, "law", fisher_every=3, fisher_settling=2, skip_below=0.2)
+    kinds, weights = [], []
+    for images in batches(7):
+        kinds.append(adapter.next_step_kind())
+        before = {name: adapter.model.get_parameter(name).clone() for name in adapter.learning}
+        weights.append(adapter.step(images).facts["layer_weights"])
+        moved = [not torch.equal(before[name], adapter.model.get_parameter(name)) for name in adapter.learning]
+        if kinds[-1] == "unscored":
+            assert torch.equal(weights[-1], weights[-2])
+            assert moved == adapter.moving.tolist()
+            assert 0 < sum(moved) < len(moved)
+    assert kinds == ["scored", "scored", "scored", "unscored", "unscored", "scored", "unscored"]
+    assert all(value.requires_grad for value in adapter._tensors())
+
+
+def test_settings_that_contradict_each_other_are_refused(network):
+    with pytest.raises(UsageError, match="goes with fisher_every of 2 or more"):
+        driftlaw.adapt(network, "law", skip_below=0.1)
+    with pytest.raises(UsageError, match="take moments = «fresh»"):
+        driftlaw.adapt(network, "law", fisher_every=2, moments="kept")
+
+
+def test_the_fast_preset_is_laid_over_the_defaults(network):
+    adapter = driftlaw.adapt(network, "law", preset="fast", learning_rate=5e-4)
+    assert adapter.config.fisher_every > 1
+    assert adapter.config.learning_rate == 5e-4
 
 
 def test_the_scalar_fisher_sums_are_the_means_of_the_full_size_ones(network):
@@ -100,7 +134,7 @@ def test_reset_clears_the_fisher_sums(network):
 def test_nothing_of_the_size_of_the_network_is_kept_for_the_fisher(network):
     adapter = driftlaw.adapt(network, "law")
     kept = sum(value.numel() for name, value in adapter.named_buffers() if not name.startswith("model."))
-    assert kept <= 3 * len(adapter.fact_labels()["layer_weights"])
+    assert kept <= 4 * len(adapter.fact_labels()["layer_weights"])
 
 
 class TinyVit(nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from driftlaw.ingredients.fisher import batch_score, mean_squares, per_sample_fisher
+from driftlaw.ingredients.fisher import batch_score, mean_squares, per_sample_fisher, sizes
 from driftlaw.ingredients.losses import own_label_likelihood
 from driftlaw.ingredients.normalisation import held_statistics, use_batch_statistics
 from driftlaw.models import build_model
@@ -21,7 +21,7 @@ def network():
 def test_mean_squares_are_the_means_of_the_squares():
     tensors = [torch.randn(3, 4, dtype=torch.float64), torch.randn(7, dtype=torch.float64)]
     expected = torch.stack([tensor.square().mean() for tensor in tensors])
-    torch.testing.assert_close(mean_squares(tensors), expected)
+    torch.testing.assert_close(mean_squares(tensors, sizes(tensors)), expected)
 
 
 def test_per_sample_fisher_equals_a_loop_over_images_whatever_the_chunk():
@@ -31,7 +31,7 @@ def test_per_sample_fisher_equals_a_loop_over_images_whatever_the_chunk():
     with held_statistics(model, images):
         for image in images:
             gradients = torch.autograd.grad(own_label_likelihood(model(image[None])), list(learning.values()))
-            total += mean_squares(gradients) / len(images)
+            total += mean_squares(gradients, sizes(gradients)) / len(images)
     for at_once in (1, 2, 16):
         torch.testing.assert_close(per_sample_fisher(model, learning, images, images_at_once=at_once), total)
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from driftlaw.ingredients.normalisation import held_statistics, use_batch_statistics
+from driftlaw.errors import UsageError
+from driftlaw.ingredients.normalisation import freeze_statistics, held_statistics, use_batch_statistics
 
 
 def network() -> nn.Sequential:
@@ -114,3 +115,36 @@ def test_a_layer_that_stores_no_statistics_goes_on_with_those_of_the_batch():
     use_batch_statistics(model, source_share=0.5)
     out = model(torch.rand(6, 3, 4, 4))
     torch.testing.assert_close(out.mean(dim=(0, 2, 3)), torch.zeros(3), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("source_share", [0.0, 0.3])
+def test_frozen_statistics_answer_an_image_alone_as_among_the_others(source_share):
+    model = trained_network()
+    use_batch_statistics(model, source_share)
+    images = torch.rand(6, 3, 8, 8, dtype=torch.float64)
+    before = model[1].running_mean.clone()
+    frozen = freeze_statistics(model, images)
+    torch.testing.assert_close(frozen(images[:1]), model(images)[:1])
+    assert not frozen[1].training
+    assert torch.equal(model[1].running_mean, before)
+
+
+def test_frozen_without_images_a_network_goes_back_to_what_it_stores():
+    stored, model = trained_network(), trained_network()
+    use_batch_statistics(model, 0.3)
+    images = torch.rand(6, 3, 8, 8, dtype=torch.float64)
+    torch.testing.assert_close(freeze_statistics(model, None)(images), stored(images))
+    with pytest.raises(UsageError, match="store no statistics"):
+        freeze_statistics(nn.BatchNorm2d(3, track_running_stats=False), None)
+
+
+def test_a_layer_that_stores_its_statistics_or_answers_nothing_keeps_them():
+    model = trained_network()
+    use_batch_statistics(model)
+    model[1].eval()
+    model.idle = nn.Identity()
+    model.idle.norm = nn.BatchNorm2d(3).double().train()
+    frozen = freeze_statistics(model, torch.rand(6, 3, 8, 8, dtype=torch.float64))
+    assert torch.equal(frozen[1].running_mean, model[1].running_mean)
+    assert not torch.equal(frozen[3].running_mean, model[3].running_mean)
+    assert torch.equal(frozen.idle.norm.running_mean, torch.zeros(3, dtype=torch.float64))

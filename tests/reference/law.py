@@ -28,7 +28,12 @@ class HandLaw:
             "compat": "none",
             "detach_target": False,
             "fisher_decay": 1.0,
+            "fisher_every": 1,
+            "fisher_settling": 20,
+            "skip_below": 0.0,
+            "recompute": False,  # changes memory, no number
         } | settings
+        self.skipped: set[str] = set()
         self.learning: dict[str, nn.Parameter] = {}
         for module_name, module in self.model.named_modules():
             if isinstance(module, nn.Conv2d | nn.BatchNorm2d | nn.GroupNorm | nn.LayerNorm):
@@ -47,16 +52,33 @@ class HandLaw:
     def step(self, images: Tensor, augmented: Tensor) -> tuple[Tensor, dict[str, float]]:
         """Answer, weigh, learn; return the answer and the weight of every tensor."""
         answer = self.model(images)
-        for name, squared in self._squared_scores(images).items():  # Eq. 3 and 4
-            self.diagonal[name] = self.settings["fisher_decay"] * self.diagonal[name] + squared
+        scored = self._is_scored()
+        if scored:
+            for name, squared in self._squared_scores(images).items():  # Eq. 3 and 4
+                self.diagonal[name] = self.settings["fisher_decay"] * self.diagonal[name] + squared
         weights = self._weights()
         gradients = self._loss_gradients(images, augmented)
         self.steps += 1
         for name, value in self.learning.items():  # Eq. 10
+            if not scored and self._is_skipped(name, weights[name]):
+                continue
             rate = self.settings["learning_rate"] * weights[name]
             value.data = value.data - rate * self._adam_direction(name, gradients[name])
             self.stale[name] = gradients[name]
         return answer.detach(), weights
+
+    def _is_scored(self) -> bool:
+        settled = self.steps - self.settings["fisher_settling"]
+        return settled < 0 or settled % self.settings["fisher_every"] == 0
+
+    def _is_skipped(self, name: str, weight: float) -> bool:
+        """A tensor stands still from a weight clearly below the bound on, until it is clearly above."""
+        bound = self.settings["skip_below"]
+        if weight < bound / 1.25:
+            self.skipped.add(name)
+        if weight >= bound * 1.25:
+            self.skipped.discard(name)
+        return name in self.skipped
 
     def _gradients(self, loss: Tensor) -> dict[str, Tensor]:
         self.model.zero_grad()

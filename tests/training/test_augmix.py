@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from driftlaw.datasets import load_dataset
+from driftlaw.training.augmentations import crop_and_flip
 from driftlaw.training.augmix import DEPTH, NOTHING, OPERATIONS, WIDTH, Chains, apply_operations, augmix
 from tests.reference import augmix as reference
 
@@ -126,6 +128,44 @@ def test_the_generator_alone_decides_and_the_input_stays(photographs):
     assert torch.equal(photographs, before)
     assert one.min() >= 0
     assert one.max() <= 1 + 1e-6
+
+
+def test_many_images_at_once_are_mixed_as_a_few_are(photographs):
+    chains = Chains.from_generator(len(photographs), generator(5))
+    together = augmix(photographs, chains)
+    for start in range(0, len(photographs), 7):
+        part = slice(start, start + 7)
+        few = Chains(*(getattr(chains, name)[..., part] for name in chains.__dataclass_fields__))
+        assert torch.equal(augmix(photographs[part], few), together[part])
+
+
+def test_the_layout_in_memory_changes_nothing(photographs):
+    chains = Chains.from_generator(len(photographs), generator(6))
+    other = photographs.contiguous(memory_format=torch.channels_last)
+    assert torch.equal(augmix(other, chains), augmix(photographs, chains))
+
+
+class Operations(TorchDispatchMode):
+    """The names of all operations that tensors went through."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(function.overloadpacket.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+def test_nothing_goes_between_host_and_device_in_between(photographs):
+    draws = generator()
+    with Operations() as operations:
+        cropped = crop_and_flip(photographs, draws, padding=4, flip=True)
+        augmix(cropped, Chains.from_generator(len(cropped), draws))
+    assert "grid_sampler_2d" in operations.names
+    # a number or a list made into a tensor, and a tensor read as a number: each would make a GPU wait
+    assert not {"scalar_tensor", "lift_fresh", "_local_scalar_dense", "nonzero"} & set(operations.names)
+    assert len(operations.names) < 1500
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

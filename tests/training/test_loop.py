@@ -1,5 +1,6 @@
 """The training loop."""
 
+import contextlib
 import json
 import os
 
@@ -106,6 +107,7 @@ def test_a_killed_training_goes_on_and_ends_in_the_same_weights_and_record(tmp_p
     undisturbed = training(tmp_path / "a", epochs=3)
     train(undisturbed)
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(loop, "SAVING_SHARE", float("inf"))
     plan = training(tmp_path / "b", epochs=3)
     with pytest.raises(Killed):
         train(plan, progress=killed_after(epoch))
@@ -138,11 +140,11 @@ def test_an_interrupt_in_the_middle_of_an_epoch_loses_only_that_epoch(tmp_path, 
     train(undisturbed)
     steps, real = [], loop._Run._step
 
-    def step(self, chosen, epoch):
+    def step(self, images, labels, epoch):
         steps.append(epoch)
         if len(steps) == 5:  # the second of three steps of the second epoch
             raise KeyboardInterrupt
-        return real(self, chosen, epoch)
+        return real(self, images, labels, epoch)
 
     monkeypatch.setattr(loop._Run, "_step", step)
     with pytest.raises(KeyboardInterrupt):
@@ -199,7 +201,7 @@ def test_a_loss_that_is_no_number_stops_the_training_with_a_remedy(tmp_path):
 
 
 def test_an_infinite_loss_stops_it_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop._Run, "_step", lambda self, chosen, epoch: torch.tensor(float("inf")))
+    monkeypatch.setattr(loop._Run, "_step", lambda self, *batch: torch.tensor(float("inf")))
     with pytest.raises(DataError, match="the loss became inf"):
         train(training(tmp_path))
 
@@ -222,15 +224,19 @@ def test_weight_decay_holds_for_all_parameters_norms_and_biases_too(tmp_path):
 def test_every_image_is_seen_once_an_epoch_at_the_scheduled_rate(tmp_path, monkeypatch):
     run = loop._Run(training(tmp_path, epochs=4))
     seen, rates = [], []
-    real = loop._Run._step
+    real, views = loop._Run._step, loop._Run._views
 
-    def step(self, chosen, epoch):
-        loss = real(self, chosen, epoch)
-        seen.extend(chosen.tolist())
+    def step(self, images, labels, epoch):
+        loss = real(self, images, labels, epoch)
         rates.append(self.optimizer.param_groups[0]["lr"])
         return loss
 
+    def watched(self, chunk):
+        seen.extend(torch.cat(chunk).tolist())
+        return views(self, chunk)
+
     monkeypatch.setattr(loop._Run, "_step", step)
+    monkeypatch.setattr(loop._Run, "_views", watched)
     run.next_epoch()
     assert sorted(seen) == list(range(48))
     assert rates == pytest.approx([0, 0.05 / 3, 0.05 * 2 / 3])
@@ -294,33 +300,129 @@ def test_a_killed_training_with_augmix_ends_in_the_same_weights(tmp_path):
 def test_augmix_answers_the_image_and_two_mixtures_of_the_same_crop(tmp_path):
     run = loop._Run(training(tmp_path, augmentation="augmix"))
     before = run.generator.get_state()
-    views = run._views(torch.arange(5))
-    assert views.shape == (15, 3, 16, 16)
+    steps = list(run._views((torch.arange(5), torch.arange(5, 8))))
+    assert [step.shape for step in steps] == [(15, 3, 16, 16), (9, 3, 16, 16)]
     run.generator.set_state(before)
-    cropped = loop.crop_and_flip(run.images[:5], run.generator, padding=1, flip=True)
-    plain, first, second = views.split(5)
-    assert torch.equal(plain, cropped.float() / 255)
-    assert not torch.equal(first, plain)
-    assert not torch.equal(first, second)
+    cropped = loop.crop_and_flip(run.images[:8], run.generator, padding=1, flip=True)
+    for views, expected in zip(steps, cropped.split((5, 3)), strict=True):
+        plain, first, second = views.split(len(expected))
+        assert torch.equal(plain, expected.float() / 255)
+        assert not torch.equal(first, plain)
+        assert not torch.equal(first, second)
 
 
-def test_a_smaller_last_batch_gets_a_graph_of_its_own_and_leaves_the_others_theirs(monkeypatch):
-    made, used = [], []
+@pytest.mark.parametrize("augmentation", ["crop_flip", "augmix"])
+def test_views_made_for_many_steps_at_once_go_with_their_labels(tmp_path, monkeypatch, augmentation):
+    monkeypatch.setattr(loop._Run, "chunk_steps", 2)
+    run = loop._Run(training(tmp_path, augmentation=augmentation))
+    order = torch.randperm(48, generator=torch.Generator().manual_seed(3))
+    found = list(run._load(order.split(10)))
+    views = 3 if augmentation == "augmix" else 1
+    assert [(len(images), len(labels)) for images, labels in found] == [(10 * views, 10)] * 4 + [(8 * views, 8)]
+    assert torch.equal(torch.cat([labels for _, labels in found]), run.labels[order])
+    for images, labels in found:
+        pixels = images[: len(labels)].float()
+        brighter_below = pixels[:, :, 8:].mean((1, 2, 3)) > pixels[:, :, :8].mean((1, 2, 3))
+        assert torch.equal(brighter_below.long(), labels)
 
-    def backend(graph, inputs):
-        made.append(any(isinstance(each, torch.SymInt) for each in inputs))
-        number = len(made) - 1
-        return lambda *given: used.append(number) or graph.forward(*given)
 
-    real = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda function, **options: real(function, backend=backend, **options))
-    torch._dynamo.reset()
-    doubled = loop._maybe_compiled(lambda images: images * 2, "yes", CPU)
-    for count in (8, 8, 5, 8, 5):
-        doubled(torch.ones(count))
-    torch._dynamo.reset()
-    assert made == [False, False]
-    assert used == [0, 0, 1, 0, 1]
+def test_a_training_with_many_steps_at_once_ends_in_the_same_weights_after_a_kill(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop._Run, "chunk_steps", 2)
+    recipe = {"epochs": 2, "augmentation": "augmix"}
+    undisturbed, plan = training(tmp_path / "a", **recipe), training(tmp_path / "b", **recipe)
+    train(undisturbed)
+    with pytest.raises(KeyboardInterrupt):
+        train(plan, progress=killed_after(1, KeyboardInterrupt))
+    train(plan)
+    assert plan.weights.read_bytes() == undisturbed.weights.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "shape", "steps"),
+    [
+        ({"augmentation": "augmix", "batch_size": 128}, (9, 3, 32, 32), 32),
+        ({"augmentation": "crop_flip", "batch_size": 128}, (9, 3, 32, 32), 64),
+        ({"augmentation": "augmix", "batch_size": 64}, (9, 3, 224, 224), 1),
+    ],
+)
+def test_a_gpu_augments_as_many_images_at_once_as_their_size_allows(tmp_path, recipe, shape, steps):
+    run = loop._Run(training(tmp_path, **recipe))
+    run.images = torch.zeros((), dtype=torch.uint8).expand(shape)
+    assert run.chunk_steps == 1
+    run.device = torch.device("cuda")
+    assert run.chunk_steps == steps
+
+
+def test_only_batches_of_the_usual_size_are_compiled(tmp_path):
+    run = loop._Run(training(tmp_path, batch_size=20))
+    seen = []
+    run.loss_of = lambda model, images, *rest: seen.append(len(images)) or loop.loss_of(model, images, *rest)
+    line = run.next_epoch()
+    assert seen == [20, 20]
+    assert line["loss"] > 0
+
+
+def test_the_compiler_is_told_that_sizes_stay(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function, **options: (function, options))
+    assert loop._maybe_compiled(len, "yes", CPU) == (len, {"dynamic": False})
+    assert loop._maybe_compiled(len, "auto", torch.device("cuda")) == (len, {"dynamic": False})
+    assert loop._maybe_compiled(len, "auto", CPU) is len
+    assert loop._maybe_compiled(len, "no", torch.device("cuda")) is len
+
+
+class OnThisMachine:
+    """A replay on a CPU: steps as written, counted."""
+
+    def __init__(self, step, device, *, must):
+        self.step, self.must, self.shapes = step, must, []
+
+    def on_stream(self):
+        return contextlib.nullcontext()
+
+    def __call__(self, images, labels):
+        self.shapes.append(tuple(images.shape))
+        return self.step(images, labels)
+
+
+def test_a_captured_training_reads_its_rate_from_the_device_and_goes_on_after_a_kill(tmp_path, monkeypatch):
+    def captured(plan):
+        run = loop._Run(plan)
+        run.replay, run.rate_on_device = OnThisMachine(run._learn, CPU, must=False), torch.zeros(())
+        return run
+
+    run = captured(training(tmp_path, capture="auto"))
+    rate = run.rate_on_device
+    plain = loop._Run(training(tmp_path))
+    for _ in range(2):
+        assert run.next_epoch()["loss"] == pytest.approx(plain.next_epoch()["loss"], rel=1e-4)
+    assert run.replay.shapes == [(16, 3, 16, 16)] * 6
+    assert run.optimizer.param_groups[0]["lr"] is rate
+    loop.save_checkpoint(run.last_whole, run.training.checkpoint)
+    again = captured(run.training)
+    assert again.epoch == 2
+    assert again.next_epoch()["loss"] == run.next_epoch()["loss"]
+    assert again.optimizer.param_groups[0]["lr"] is again.rate_on_device
+    for value, other in zip(again.model.state_dict().values(), run.model.state_dict().values(), strict=True):
+        assert torch.equal(value, other)
+
+
+@pytest.mark.parametrize("capture", ["auto", "on"])
+def test_a_cpu_captures_nothing(tmp_path, capture):
+    run = loop._Run(training(tmp_path, capture=capture))
+    assert run.replay is None
+    assert run.rate_on_device is None
+
+
+def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
+    saved = []
+    run = loop._Run(training(tmp_path, epochs=9))
+    monkeypatch.setattr(loop._Run, "save", lambda self, record: saved.append(self.epoch))
+    run.epoch, now = 1, run.saved_at
+    for run.saving_seconds, after, expected in ((0.1, 29, 0), (0.1, 31, 1), (2.0, 99, 0), (2.0, 101, 1)):
+        monkeypatch.setattr(loop.time, "monotonic", lambda after=after: now + after)
+        saved.clear()
+        run.maybe_save(None)
+        assert len(saved) == expected, (run.saving_seconds, after)
 
 
 def test_a_cpu_trains_uncompiled_and_with_the_plain_optimizer(tmp_path):

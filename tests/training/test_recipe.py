@@ -37,6 +37,7 @@ def test_the_defaults_are_those_of_the_benchmarks_source_networks():
     assert (recipe.crop_padding, recipe.flip) == (4, True)
     assert (recipe.augmentation, recipe.consistency_weight, recipe.normalise) == ("crop_flip", 12, "none")
     assert recipe.normalisation() is None
+    assert (recipe.compiled, recipe.capture) == ("auto", "off")
     assert Recipe(normalise="half").normalisation() == {"mean": [0.5] * 3, "std": [0.5] * 3}
 
 

@@ -1,4 +1,4 @@
-"""The nouns that every room speaks: Domain, Batch, Stream, Output and Adapter."""
+"""Adapter: what a method writes, what users call, and the state that reset, save and load follow from."""
 
 from __future__ import annotations
 
@@ -7,145 +7,28 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
-from pydantic import Field, PositiveInt, TypeAdapter, model_serializer
+from pydantic import TypeAdapter
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
+from driftlaw.contract.execution import (
+    Replays,
+    StepSettings,
+    lies_channels_last,
+    passes_in,
+    runs_in_bf16,
+    wants_another_layout,
+)
+from driftlaw.contract.images import ValueCheck, shape_problems
+from driftlaw.contract.network import own_copy, unwrapped
+from driftlaw.contract.nouns import Output
+from driftlaw.contract.small_batches import SmallBatches, lacks_variance, recent_images, stored_statistics
 from driftlaw.errors import UsageError, collected, unknown
 from driftlaw.settings import Settings, parse
-
-
-@dataclass(frozen=True)
-class Domain:
-    """Where a batch comes from: the corruption's name, its severity (0: clean) and the round of a recurring stream."""
-
-    name: str
-    severity: int = 0
-    round: int = 0
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One arrival of a stream.
-
-    Attributes:
-        images: (n, c, h, w) in [0, 1].
-        labels: (n,), or None where nobody knows them; only ``run`` ever looks at them.
-        domain: where the images come from.
-        index: number of the batch in its stream.
-        starts_domain: whether it is the first batch of its domain's stretch.
-    """
-
-    images: Tensor
-    labels: Tensor | None
-    domain: Domain
-    index: int
-    starts_domain: bool
-
-
-class Stream(ABC):
-    """Batches in a fixed order: finite and replayable, two passes give the same bits."""
-
-    num_classes: int
-
-    @abstractmethod
-    def __iter__(self) -> Iterator[Batch]: ...
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def recipe(self) -> dict[str, Any]:
-        """Return plain data that says how the stream is made, enough to make it again."""
-
-    def from_batch(self, first: int) -> Iterator[Batch]:
-        """Iterate from batch ``first`` on; a stream that can skip without work does better than this."""
-        return (batch for batch in self if batch.index >= first)
-
-
-@dataclass(frozen=True)
-class Output:
-    """What a step answers: detached logits (n, classes), and facts a report may plot, a number or a vector each."""
-
-    logits: Tensor
-    facts: Mapping[str, Tensor | float] = field(default_factory=dict)
-
-
-class SmallBatches(Settings):
-    """What a method that uses batch statistics does where batches are small; the defaults change nothing.
-
-    Settings named in ``unsaid`` are left out of records and states while they stand at their default, so that those
-    read, and compare, as they did before the settings existed.
-    """
-
-    unsaid: ClassVar[frozenset[str]] = frozenset({"statistics", "window", "source_share", "minimum_batch"})
-
-    statistics: Literal["batch", "window", "mixed"] = "batch"
-    """Statistics of the ``batch``, of a sliding ``window`` of recent images, or ``mixed`` with the source's."""
-    window: PositiveInt = 64
-    """With ``window``: to how many images a smaller batch is completed, by those that came last before it."""
-    source_share: float = Field(default=0.5, ge=0.0, le=1.0)
-    """With ``mixed``: the share s of the source, mean = (1 − s)·batch + s·source; half and half is our choice."""
-    minimum_batch: PositiveInt = 1
-    """Of fewer images than this, those of the window counted, it answers and does not learn."""
-
-    @property
-    def share_of_source(self) -> float:
-        """The share of the source's statistics: 0 unless they are mixed."""
-        return self.source_share if self.statistics == "mixed" else 0.0
-
-    @model_serializer(mode="wrap")
-    def _without_the_unsaid(self, write: Any) -> dict[str, Any]:
-        defaults = {name: type(self).model_fields[name].default for name in self.unsaid}
-        return {
-            name: value
-            for name, value in write(self).items()
-            if name not in defaults or getattr(self, name) != defaults[name]
-        }
-
-
-class RecentImages(nn.Module):
-    """The last ``size`` images that came, newest last; of constant size from the first one on."""
-
-    images: Tensor
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.size = size
-        self.register_buffer("images", torch.empty(0), persistent=False)  # nobody knows yet how large an image is
-        self.filled = 0
-
-    def complete(self, batch: Tensor) -> Tensor:
-        """Return the batch with so many images that came before it in front that there are ``size`` in all."""
-        wanted = min(self.size - len(batch), self.filled)
-        if wanted <= 0 or self.images.shape[1:] != batch.shape[1:]:
-            return batch
-        return torch.cat([self.images[self.size - wanted :].to(batch), batch])
-
-    def keep(self, batch: Tensor) -> None:
-        """Take the images of a batch in; images of another shape start anew."""
-        if self.images.shape[1:] != batch.shape[1:]:
-            self.images, self.filled = batch.new_zeros(self.size, *batch.shape[1:]), 0
-        self.images = torch.cat([self.images, batch.to(self.images)])[-self.size :].clone()
-        self.filled = min(self.filled + len(batch), self.size)
-
-    def clear(self) -> None:
-        """Forget all images."""
-        self.images, self.filled = self.images.new_empty(0), 0
-
-    def get_extra_state(self) -> dict[str, Any]:
-        """Return the images and how many of them are real."""
-        return {"images": self.images, "filled": self.filled}
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Take what ``get_extra_state`` gave."""
-        self.images, self.filled = state["images"].to(self.images.device).clone(), state["filled"]
-
 
 _methods: dict[str, type[Adapter]] = {}
 _EXTRA_STATE = {"method", "config", "steps", "optimizers", "generators"}
@@ -180,8 +63,8 @@ class Adapter(nn.Module, ABC):
     forward_units: ClassVar[float] = 1
     backward_units: ClassVar[float] = 0
 
-    class Config(Settings):
-        """No settings."""
+    class Config(StepSettings):
+        """No settings but those of how a step is run."""
 
     def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -192,6 +75,11 @@ class Adapter(nn.Module, ABC):
 
     def __init__(self, model: nn.Module, config: Settings | None = None, *, seed: int = 0, source: Any = None) -> None:
         super().__init__()
+        given = unwrapped(model)
+        if isinstance(given, Adapter):
+            raise UsageError(
+                f"this is an adapter already («{given.name}»): give its model, or the one it was made from"
+            )
         if self.needs_source and source is None:
             raise UsageError(f"{self.name} needs the training data: give it as source=…, or take a source-free method")
         self.config: Any = config if config is not None else self.Config()
@@ -199,12 +87,18 @@ class Adapter(nn.Module, ABC):
         self.generator = torch.Generator()
         self.generator.manual_seed(seed)
         self.steps = 0
+        self.known: dict[str, Any] = {}  # what the host has read of the state; emptied whenever the state is replaced
         self._said_small = False
+        self._values = ValueCheck()
+        self._replays = Replays(self._setting("capture", "off"))
         with torch.inference_mode(False):  # tensors made in inference mode could never learn
-            self.recent = _recent_images(self.config)
-            self.model = self.prepare(_own_copy(model))
+            self.recent = recent_images(self.config)
+            self.model = self.prepare(self._laid_out(own_copy(given)))
             self.build(source)
+            self._fit_optimizers()
             self._birth = copy.deepcopy(self._changing_state())
+        if self._setting("compiled", False):
+            _compile(self.model)
 
     # --- what a method writes ------------------------------------------------------------------------------------
 
@@ -226,6 +120,10 @@ class Adapter(nn.Module, ABC):
         """Return logits and change nothing: what is said where nothing is learned; the network's unless written."""
         return self.model(images)
 
+    def next_step_kind(self) -> str:
+        """Return a word for what the next step will do, where not all steps of a method cost the same."""
+        return "step"
+
     def fact_labels(self) -> dict[str, list[str]]:
         """Return, for each fact that is a vector, what its entries are called."""
         return {}
@@ -242,9 +140,10 @@ class Adapter(nn.Module, ABC):
         A batch below ``minimum_batch`` is answered and not learned from, and does not count as a step.
         """
         images = self._checked(images)
-        with torch.inference_mode(False), torch.enable_grad(), _without_cached_casts(), self._in_our_words(images):
+        passes = passes_in(self._in_bf16(images), images.device)
+        with torch.inference_mode(False), torch.enable_grad(), passes, self._in_our_words(images):
             images = images.clone() if images.is_inference() else images.detach()
-            output = self._adapt_or_answer(self._completed(images))
+            output = self._in_layout(self._adapt_or_answer, self._completed(images))
         if self.recent is None:
             return output
         self.recent.keep(images)
@@ -253,8 +152,8 @@ class Adapter(nn.Module, ABC):
     def predict(self, images: Tensor) -> Tensor:
         """Answer and change nothing."""
         images = self._checked(images)
-        with torch.no_grad(), _without_cached_casts(), self._in_our_words(images):
-            return self._answer(self._completed(images))[-len(images) :]
+        with torch.no_grad(), passes_in(self._in_bf16(images), images.device), self._in_our_words(images):
+            return self._in_layout(self._answer, self._completed(images))[-len(images) :]
 
     def reset(self) -> None:
         """Go back, bit for bit, to the state after construction."""
@@ -264,6 +163,72 @@ class Adapter(nn.Module, ABC):
     def train(self, mode: bool = True) -> Adapter:
         """Change nothing: an adapter sets its own modes, so that ``.eval()`` around it is harmless."""
         return self
+
+    # --- how a step is run ---------------------------------------------------------------------------------------
+
+    def replayed(self, function: Callable[..., Output], *tensors: Tensor, variant: Any = None) -> Output:
+        """Return ``function(*tensors)``, on a GPU as one captured graph from the third time on.
+
+        A method's ``adapt`` hands its work on the device over to this.
+
+        Args:
+            function: a method of the adapter that works on tensors alone: no random number, no number that the host
+                must see, no state but what is registered and changed in place.
+            tensors: what changes from batch to batch.
+            variant: what the host decided, where the function does different things.
+        """
+        return self._replays.run(function, *tensors, variant=variant)
+
+    def execution(self) -> dict[str, Any]:
+        """Return how steps run on the device at hand, as plain data for a record."""
+        own = next(self.model.parameters(), torch.empty(0))
+        bf16 = runs_in_bf16(self._setting("precision", "float32"), own.device, own.dtype)
+        return {
+            "precision": "bf16" if bf16 else str(own.dtype).removeprefix("torch."),
+            "channels_last": self._channels_last,
+            "capture": self._replays.wanted != "off" and own.is_cuda,
+            "compiled": self._setting("compiled", False),
+        }
+
+    def _setting(self, name: str, otherwise: Any) -> Any:
+        """Return one of the settings that a method's own Config need not know."""
+        return getattr(self.config, name, otherwise)
+
+    def _in_bf16(self, images: Tensor) -> bool:
+        return runs_in_bf16(self._setting("precision", "float32"), images.device, self._dtype(images))
+
+    def _dtype(self, images: Tensor) -> torch.dtype:
+        return next((value.dtype for value in self.model.parameters() if value.is_floating_point()), images.dtype)
+
+    def _laid_out(self, model: nn.Module) -> nn.Module:
+        self._channels_last = lies_channels_last(self._setting("channels_last", "auto"), model)
+        self._layout_holds = not self._channels_last
+        return model.to(memory_format=torch.channels_last) if self._channels_last else model
+
+    def _in_layout(self, call: Callable[[Tensor], Any], images: Tensor) -> Any:
+        """Return ``call(images)``; a network that cannot work channels-last is found out the first time."""
+        if self._layout_holds:
+            layout = torch.channels_last if self._channels_last else torch.preserve_format
+            return call(images.contiguous(memory_format=layout) if self._channels_last else images)
+        generators = {name: value.get_state() for name, value in self._of_type(torch.Generator).items()}
+        try:
+            answer = call(images.contiguous(memory_format=torch.channels_last))
+        except RuntimeError as error:
+            if not wants_another_layout(error) or self._setting("channels_last", "auto") == "on":
+                raise
+            for name, state in generators.items():
+                getattr(self, name).set_state(state)
+            self.to(memory_format=torch.contiguous_format)
+            self._channels_last = False
+            answer = call(images.contiguous())
+        self._layout_holds = True
+        return answer
+
+    def _fit_optimizers(self) -> None:
+        """Let optimizers count steps where their parameters are: a graph cannot see a number of the host's."""
+        for optimizer in self._of_type(Optimizer).values():
+            for group in optimizer.param_groups:
+                _count_on_device(optimizer, group)
 
     # --- small batches -------------------------------------------------------------------------------------------
 
@@ -277,7 +242,7 @@ class Adapter(nn.Module, ABC):
         try:
             output = self.adapt(images)
         except ValueError as error:
-            if not _lacks_variance(error):
+            if not lacks_variance(error):
                 raise
             return self._only_answer(images, "it has no statistics of its own where feature maps shrink to 1×1")
         self.steps += 1
@@ -292,7 +257,7 @@ class Adapter(nn.Module, ABC):
 
     def _say_once(self, text: str) -> None:
         if not self._said_small:
-            warnings.warn(f"{text}; this is said once", stacklevel=4)
+            warnings.warn(f"{text}; this is said once", stacklevel=5)
             self._said_small = True
 
     def _needs_company(self) -> bool:
@@ -305,9 +270,9 @@ class Adapter(nn.Module, ABC):
         try:
             return self.answer(images)
         except ValueError as error:
-            if not _lacks_variance(error):
+            if not lacks_variance(error):
                 raise
-        with _stored_statistics(self):
+        with stored_statistics(self):
             return self.answer(images)
 
     # --- state ---------------------------------------------------------------------------------------------------
@@ -325,8 +290,11 @@ class Adapter(nn.Module, ABC):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Take what ``get_extra_state`` gave."""
         self.steps = state["steps"]
+        self.known.clear()
         for name, optimizer in self._of_type(Optimizer).items():
             optimizer.load_state_dict(copy.deepcopy(state["optimizers"][name]))
+            self._replays.forget()  # the moments are other tensors now
+        self._fit_optimizers()
         for name, generator in self._of_type(torch.Generator).items():
             generator.set_state(state["generators"][name].cpu())
 
@@ -348,9 +316,12 @@ class Adapter(nn.Module, ABC):
         self._check_fit(state_dict)
         with torch.inference_mode(False):
             found = super().load_state_dict(state_dict, strict=strict, assign=assign)
+        if assign:
+            self._replays.forget()
         if differing:
             for name, optimizer in self._of_type(Optimizer).items():
                 _take_options(optimizer, self._birth["extra"]["optimizers"][name])
+            self._fit_optimizers()
         return found
 
     def _differing_settings(self, saved: Mapping[str, Any]) -> list[str]:
@@ -394,9 +365,11 @@ class Adapter(nn.Module, ABC):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Adapter:
         super()._apply(fn, recurse)
+        self._replays.forget()
         self._birth["tensors"] = {name: fn(value) for name, value in self._birth["tensors"].items()}
         for optimizer in self._of_type(Optimizer).values():
             optimizer.load_state_dict(optimizer.state_dict())  # moves its moments to where the parameters went
+        self._fit_optimizers()
         return self
 
     # --- input ---------------------------------------------------------------------------------------------------
@@ -407,7 +380,7 @@ class Adapter(nn.Module, ABC):
             raise UsageError(
                 f"expected a tensor of images, found {type(images).__name__}: convert it with torch.as_tensor"
             )
-        problems = _shape_problems(images) or _value_problems(images) or self._dtype_problems(images)
+        problems = shape_problems(images) or self._dtype_problems(images) or self._values.problems(images)
         if problems:
             raise collected("these images cannot be adapted to:", problems)
         return images
@@ -427,7 +400,7 @@ class Adapter(nn.Module, ABC):
             raise collected("these images cannot be adapted to:", [problem]) from error
 
     def _dtype_problems(self, images: Tensor) -> list[str]:
-        own = next((value.dtype for value in self.model.parameters() if value.is_floating_point()), images.dtype)
+        own = self._dtype(images)
         fits = images.dtype == own or torch.is_autocast_enabled(images.device.type)
         return [] if fits else [f"dtype {images.dtype}: the model computes in {own}; images.to({own})"]
 
@@ -444,144 +417,30 @@ def _take_options(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
         group.update({key: value for key, value in saved.items() if key != "params"})
 
 
+def _count_on_device(optimizer: Optimizer, group: dict[str, Any]) -> None:
+    if "capturable" not in group:  # SGD counts nothing
+        return
+    group["capturable"] = any(value.is_cuda for value in group["params"])
+    for value in group["params"]:
+        moments = optimizer.state.get(value, {})
+        if isinstance(moments.get("step"), Tensor):
+            moments["step"] = moments["step"].to(value.device if group["capturable"] else "cpu")
+
+
+def _compile(model: nn.Module) -> None:
+    """Compile a network in place; every shape of a batch gets code of its own."""
+    import torch._functorch.config
+
+    torch._functorch.config.donated_buffer = False  # type: ignore[attr-defined]  # LAW goes backwards twice
+    model.compile(dynamic=False)
+
+
 def _as_json(value: Any) -> Any:
     return TypeAdapter(Any).dump_python(value, mode="json")
 
 
 def _kind_of(value: Any) -> tuple[Any, ...] | str:
     return tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-
-
-def _recent_images(config: Any) -> RecentImages | None:
-    """Return room for recent images where the settings ask for them; refuse settings that would do nothing."""
-    if not isinstance(config, SmallBatches):
-        return None
-    belongs = {"window": "window", "source_share": "mixed"}
-    idle = [name for name, kind in belongs.items() if name in config.model_fields_set and config.statistics != kind]
-    if idle:
-        told = [f"{name} = {getattr(config, name)} goes with statistics = «{belongs[name]}»" for name in idle]
-        raise collected(f"these settings do nothing with statistics = «{config.statistics}»:", told)
-    return RecentImages(config.window) if config.statistics == "window" else None
-
-
-# --- the caller's network ----------------------------------------------------------------------------------------
-
-
-def _own_copy(model: nn.Module) -> nn.Module:
-    """Return a deep copy in eval mode that answers with bare logits, every parameter frozen and free of gradients."""
-    inner = _unwrapped(model)
-    try:
-        own = copy.deepcopy(inner).eval().requires_grad_(False)
-    except RuntimeError as error:  # torch's word for tensors that are results, as old weight_norm leaves them
-        raise UsageError(f"this model cannot be copied, and an adapter works on a copy of it: {error}") from error
-    _unwrap_parts(own)
-    own.zero_grad(set_to_none=True)
-    own.register_forward_hook(_bare_logits)
-    return own
-
-
-def _unwrap_parts(model: nn.Module) -> None:
-    """Take off, in place, what stands around parts of a network: per-sample gradients do not go through it."""
-    for module in list(model.modules()):
-        for name, child in list(module.named_children()):
-            inner = _unwrapped(child)
-            if inner is not child:
-                setattr(module, name, inner)
-
-
-def _unwrapped(model: Any) -> nn.Module:
-    """Return the network inside what DataParallel, DistributedDataParallel and torch.compile put around it."""
-    if isinstance(model, Adapter):
-        raise UsageError(f"this is an adapter already («{model.name}»): give its model, or the one it was made from")
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"expected a torch.nn.Module that maps images to logits, found {type(model).__name__}")
-    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-        return _unwrapped(model.module)
-    compiled = getattr(model, "_orig_mod", None)  # its class lies in a module that takes seconds to import
-    return _unwrapped(compiled) if isinstance(compiled, nn.Module) else model
-
-
-def _bare_logits(model: nn.Module, arguments: Any, answer: Any) -> Tensor:
-    """Return the logits (n, classes) in what a network answered."""
-    if isinstance(answer, Mapping) and "logits" in answer:
-        logits = answer["logits"]
-    elif isinstance(answer, list | tuple):
-        logits = next((part for part in answer if isinstance(part, Tensor)), None)
-    else:
-        logits = getattr(answer, "logits", answer)
-    if not isinstance(logits, Tensor) or logits.ndim != 2:
-        raise UsageError(
-            f"the model answered {_told(answer)}: expected logits (n, classes), alone, first in a tuple or list, under "
-            "«logits» in a dict, or as .logits; wrap the model in a module that returns them"
-        )
-    return logits
-
-
-def _told(answer: Any) -> str:
-    if isinstance(answer, Tensor):
-        return f"a tensor of shape {tuple(answer.shape)}"
-    if isinstance(answer, Mapping):
-        return f"a {type(answer).__name__} with the keys {', '.join(map(str, answer)) or 'none'}"
-    if isinstance(answer, list | tuple):
-        return f"a {type(answer).__name__} of {', '.join(_told(part) for part in answer[:3]) or 'nothing'}"
-    return f"a {type(answer).__name__}"
-
-
-def _lacks_variance(error: ValueError) -> bool:
-    return "more than 1 value per channel" in str(error)  # torch's word, in functional.batch_norm
-
-
-@contextmanager
-def _stored_statistics(model: nn.Module) -> Iterator[None]:
-    """Inside, BatchNorm layers normalise with the statistics they were trained with."""
-    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
-    if any(layer.running_mean is None for layer in layers):
-        raise UsageError("one image has no statistics on feature maps of 1×1, and the model stores none: give more")
-    before = [layer.training for layer in layers]
-    try:
-        for layer in layers:
-            layer.training = False
-        yield
-    finally:
-        for layer, training in zip(layers, before, strict=True):
-            layer.training = training
-
-
-@contextmanager
-def _without_cached_casts() -> Iterator[None]:
-    """Inside, autocast casts weights at every use: a cast kept from before an update would be a stale weight."""
-    before = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)
-    try:
-        yield
-    finally:
-        torch.set_autocast_cache_enabled(before)
-
-
-# --- input -------------------------------------------------------------------------------------------------------
-
-
-def _shape_problems(images: Tensor) -> list[str]:
-    problems = []
-    if images.ndim != 4:
-        problems.append(
-            f"shape {tuple(images.shape)}: expected (n, channels, height, width); a single image: images[None]"
-        )
-    elif images.numel() == 0:
-        problems.append(f"shape {tuple(images.shape)}: the batch is empty: leave it out")
-    if not images.is_floating_point():
-        problems.append(f"dtype {images.dtype}: expected floats in [0, 1]; for uint8 divide by 255")
-    return problems
-
-
-def _value_problems(images: Tensor) -> list[str]:
-    low, high = (float(value) for value in torch.aminmax(images.detach()))
-    if low != low or high != high:
-        return ["some pixels are NaN: look at what made them"]
-    if low < -1e-3 or high > 1 + 1e-3:
-        hint = "divide by 255" if high > 2 else "leave the normalisation to the model"
-        return [f"values from {low:.3g} to {high:.3g}: expected [0, 1]; {hint}"]
-    return []
 
 
 def make_adapter(

@@ -1,0 +1,77 @@
+"""Scaling along every axis, with ranges so short that it is over at once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from driftlaw.bench import memory
+from driftlaw.bench.networks import make_networks
+from driftlaw.bench.scaling import Ranges, along_stream, list_axes, make_axes, measure_scaling
+from driftlaw.bench.variants import REFERENCE_VARIANTS, Variant
+from driftlaw.errors import UsageError
+
+CPU = torch.device("cpu")
+SHORT = Ranges(
+    batch_size=4,
+    model="wrn_10_1",
+    batch_sizes=(2, 4),
+    depths=(10,),
+    depth_width=1,
+    widths=(1,),
+    width_depth=10,
+    tensor_depths=(10,),
+    side=8,
+    tensor_batch_size=2,
+)
+
+
+@pytest.fixture(autouse=True)
+def _few_steps(monkeypatch):
+    monkeypatch.setattr(memory, "STEPS", 2)
+
+
+def measure(axes, **options):
+    options = {"variants": [REFERENCE_VARIANTS[2], Variant("law", "law")], "rounds": 1, "steps": 1} | options
+    return measure_scaling(axes, device=CPU, warm_up=0, ranges=SHORT, **options)
+
+
+def test_every_axis_has_a_row_a_point_and_variant():
+    record = measure(["batch_size", "depth"])
+    batch_size, depth = record["axes"]
+    assert [row["value"] for row in batch_size["rows"]] == [2, 2, 4, 4]
+    assert [row["model"] for row in depth["rows"]] == ["wrn_10_1"] * 2
+    assert all(row["milliseconds"]["median"] > 0 and row["peak_bytes"] > 0 for row in batch_size["rows"])
+    assert json.loads(json.dumps(record)) == record
+
+
+def test_more_images_take_more_memory():
+    rows = measure(["batch_size"], variants=[Variant("tent", "tent")])["axes"][0]["rows"]
+    assert rows[0]["peak_bytes"] < rows[1]["peak_bytes"]
+
+
+def test_the_number_of_tensors_is_that_of_the_network():
+    ((value, model, _),) = make_axes(SHORT)["tensors"].points
+    assert value == make_networks([model])[0].tensors
+
+
+def test_a_stream_is_cut_into_windows_and_its_growth_told():
+    (network,) = make_networks(["wrn_10_1"], side=8)
+    told = along_stream(Variant("norm", "norm"), network, 2, batches=12, windows=4, device=CPU)
+    assert [window["batches"] for window in told["windows"]] == [3, 6, 9, 12]
+    assert all(window["held_bytes"] > 0 for window in told["windows"])
+    assert told["growth"]["milliseconds"] > 0
+    assert told["growth"]["held_bytes"] < 1.5
+
+
+def test_the_references_do_not_walk_the_long_stream():
+    record = measure(["stream"], batches=4, windows=2)
+    assert [entry["label"] for entry in record["stream"]] == ["law"]
+
+
+def test_an_unknown_axis_names_its_neighbour():
+    assert list_axes() == ["batch_size", "depth", "width", "tensors", "stream"]
+    with pytest.raises(UsageError, match="did you mean «depth»"):
+        measure(["depht"])

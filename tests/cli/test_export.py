@@ -1,0 +1,123 @@
+"""``driftlaw export``, called as a user calls it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import typer
+from PIL import Image
+from typer.testing import CliRunner
+
+from driftlaw.adapters import make_adapter
+from driftlaw.cli.export import export
+from driftlaw.errors import DataError, UsageError
+from driftlaw.models import load_model
+from driftlaw.streams import make_stream
+
+WEIGHTS = "wrn_16_1-cifar10"
+
+
+@pytest.fixture
+def call(monkeypatch, tmp_path):
+    app = typer.Typer()
+    app.command()(export)
+    monkeypatch.chdir(tmp_path)
+
+    def calling(*arguments):
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=True)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return calling
+
+
+@pytest.fixture(scope="module")
+def batch():
+    """The last images of the embedded stream."""
+    stream = make_stream("embedded")
+    return next(iter(stream.from_batch(len(stream) - 1))).images[-64:]
+
+
+@pytest.fixture
+def adapter(batch, tmp_path):
+    """An adapter that has learned, and its state in a file."""
+    adapter = make_adapter("tent", load_model(WEIGHTS), {})
+    adapter(batch)
+    torch.save(adapter.state_dict(), tmp_path / "adapter.pt")
+    return adapter
+
+
+def test_a_saved_adapter_becomes_a_program_with_the_statistics_of_a_stream(call, adapter, batch):
+    result = call("adapter.pt", "out.pt2", "--model", WEIGHTS, "--calibrate", "embedded", "--images", 64, "--json")
+    document = json.loads(result.stdout)
+    assert document["facts"]["method"] == "tent"
+    assert document["facts"]["steps"] == 1
+    assert document["facts"]["calibration"] == "embedded"
+    assert document["images"] == 64
+    assert document["max_difference"] < 1e-4
+    program = torch.export.load("out.pt2").module()
+    torch.testing.assert_close(program(batch), adapter.predict(batch), atol=5e-3, rtol=0)
+    assert program(batch[:1]).shape == (1, 10)
+
+
+def test_a_state_is_laid_over_weights_or_over_a_bare_network(call, adapter):
+    call(WEIGHTS, "over.safetensors", "--state", "adapter.pt", "--calibrate", "cifar10-embedded", "--images", 16)
+    result = call("adapter.pt", "bare.safetensors", "--model", "wrn_16_1", "--calibrate", "cifar10-embedded",
+                  "--images", 16)  # fmt: skip
+    assert "«none» is taken" in result.stderr
+    over, bare = (load_model(f"{name}.safetensors").state_dict() for name in ("over", "bare"))
+    assert all(torch.equal(over[name], bare[name]) for name in over)
+    assert not torch.equal(over["norm.weight"], load_model(WEIGHTS).norm.weight)
+
+
+def test_without_calibration_the_stored_statistics_stay_and_it_says_so(call):
+    result = call(WEIGHTS, "out.safetensors")
+    assert "no --calibrate" in result.stderr
+    assert "as trained" in result.stdout
+    assert torch.equal(load_model("out.safetensors").norm.running_mean, load_model(WEIGHTS).norm.running_mean)
+
+
+def test_the_images_of_a_window_are_used_where_none_are_named(call, batch, tmp_path):
+    adapter = make_adapter("norm", load_model(WEIGHTS), {"statistics": "window", "window": 32})
+    adapter(batch)
+    torch.save(adapter.state_dict(), tmp_path / "window.pt")
+    result = call(WEIGHTS, "out.safetensors", "--state", "window.pt")
+    assert "last 32 images" in result.stderr
+    model = load_model("out.safetensors")
+    torch.testing.assert_close(model(batch[-32:]), adapter.predict(batch[-32:]), atol=5e-3, rtol=0)
+
+
+def test_a_folder_gives_its_newest_pictures_or_some_of_every_class(call, tmp_path):
+    rng = np.random.default_rng(0)
+    for place in ("flat", "classes/cat", "classes/dog"):
+        (tmp_path / place).mkdir(parents=True)
+        for number in range(4):
+            pixels = rng.integers(0, 256, (40, 32, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / place / f"{number}.png")
+    for folder, count in (("flat", 3), ("classes", 6)):
+        document = json.loads(
+            call(WEIGHTS, "out.safetensors", "--calibrate", folder, "--images", count, "--json").stdout
+        )
+        assert document["images"] == count
+        assert document["facts"]["statistics"] == "calibration"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "word"),
+    [
+        ([WEIGHTS, "out.tflite"], UsageError, r"\.pt2"),
+        (["adapter.pt", "out.pt2"], UsageError, "--model"),
+        (["adapter.pt", "out.pt2", "--model", "resnet50_cifar"], UsageError, "not the state of"),
+        (["adapter.pt", "out.pt2", "--model", "wrn_16_2"], UsageError, "another network"),
+        (["adapter.pt", "out.pt2", "--model", WEIGHTS, "--state", "adapter.pt"], UsageError, "leave --state out"),
+        ([WEIGHTS, "out.pt2", "--state", "missing.pt"], DataError, "missing.pt"),
+        ([WEIGHTS, "out.pt2", "--calibrate", "embeded"], UsageError, "did you mean «embedded»"),
+        ([WEIGHTS, "out.pt2", "--calibrate", "."], DataError, "no pictures"),
+    ],
+)
+def test_wrong_use_is_told_and_nothing_is_written(call, adapter, tmp_path, arguments, kind, word):
+    with pytest.raises(kind, match=word):
+        call(*arguments)
+    assert [path.name for path in tmp_path.iterdir()] == ["adapter.pt"]
