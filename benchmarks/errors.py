@@ -1,7 +1,7 @@
 """The online error of the plain references beside ours on the same stream, as one JSON document.
 
-python benchmarks/errors.py embedded --limit 400 --seed 1
-python benchmarks/errors.py cifar10-c --device cuda --variant 'law preset=cifar10-c+fast'
+python benchmarks/errors.py embedded --limit 400 --seeds 1,2
+python benchmarks/errors.py cifar10-c --seeds 1,2,3 --device cuda --variant 'fast: law preset=fast'
 
 Rates and weights are the preset's. Ours run as they come on the device, and in float32; ``--variant`` adds others.
 """
@@ -11,8 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ def error_of(step: Callable[[Tensor], Tensor], stream: Stream, device: torch.dev
     wrong: dict[tuple[str, int], list[int]] = {}
     for batch in stream:
         images = as_input(batch.images, device) if ours else batch.images.to(device)
-        found = step(images).argmax(dim=1).cpu() != batch.labels
+        found = step(images).argmax(dim=1).cpu() != batch.labels.cpu()
         counts = wrong.setdefault((batch.domain.name, batch.domain.severity), [0, 0])
         counts[0] += int(found.sum())
         counts[1] += len(found)
@@ -60,34 +61,45 @@ def our_step(variant: Variant, preset: dict[str, Any], seed: int, device: torch.
 
 
 def compare(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the errors of the plain references and of ours."""
+    """Return the errors of the plain references and of ours, a number a seed."""
     device, preset = pick_device(arguments.device), read_preset(arguments.preset)
     options = {"limit": arguments.limit} if arguments.limit else {}
-    rows = []
+    errors: dict[str, list[float]] = {}
+    stream = None
+    for seed in (int(number) for number in arguments.seeds.split(",")):
+        stream = driftlaw.make_stream(arguments.preset, device=device, like=stream, seed=seed, **options)
+        for label, step, ours in contenders(arguments, preset, seed, device):
+            errors.setdefault(label, []).append(error_of(step, stream, device, ours))
+            print(f"{label}, seed {seed}: {errors[label][-1]:.2f} %", file=sys.stderr)
+    rows = [{"label": label, "error": fmean(numbers), "by_seed": numbers} for label, numbers in errors.items()]
+    told = {"preset": arguments.preset, "limit": arguments.limit, "seeds": arguments.seeds}
+    return {"bench": "errors", **told, "rows": rows, **environment(device)}
+
+
+def contenders(
+    arguments: argparse.Namespace, preset: dict[str, Any], seed: int, device: torch.device
+) -> Iterator[tuple[str, Callable[[Tensor], Tensor], bool]]:
+    """Yield (label, step, whether it is ours), each made when its turn comes."""
     for method in arguments.methods.split(","):
+        yield f"plain {method}", plain_step(method, preset, seed, device), False
         variants = [Variant(f"{method}, float32", method, {"precision": "float32", "capture": "off"})]
         variants += [Variant(method, method)]
         variants += [own for text in arguments.variant if (own := parse_variant(text)).method == method]
-        steps = {f"plain {method}": (plain_step(method, preset, arguments.seed, device), False)}
-        steps |= {own.label: (our_step(own, preset, arguments.seed, device), True) for own in variants}
-        for label, (step, ours) in steps.items():
-            stream = driftlaw.make_stream(arguments.preset, **options)
-            rows.append({"label": label, "method": method, "error": error_of(step, stream, device, ours)})
-            print(f"{label}: {rows[-1]['error']:.2f} %", file=sys.stderr)
-    return {"bench": "errors", "preset": arguments.preset, "seed": arguments.seed, "rows": rows, **environment(device)}
+        for own in variants:
+            yield own.label, our_step(own, preset, seed, device), True
 
 
-def main() -> None:
-    """Read the command line, compare, print."""
+def read_arguments(words: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("preset")
     parser.add_argument("--methods", default="tent,law")
     parser.add_argument("--variant", action="append", default=[], help="'LABEL: METHOD key=value'; repeatable")
     parser.add_argument("--limit", type=int, default=None, help="images a domain")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", default="1", help="such as 1,2,3")
     parser.add_argument("--device", default="auto")
-    print(json.dumps(compare(parser.parse_args())))
+    return parser.parse_args(words)
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(compare(read_arguments())))

@@ -96,6 +96,7 @@ class _Run:
             "needs_source": adapter.needs_source,
             **({"source": adapter.source.facts()} if adapter.needs_source and hasattr(adapter, "source") else {}),
             "settings": adapter.config.model_dump(mode="json"),
+            "execution": adapter.execution(),
             "reset_on": self.reset_on,
             "stream": recipe,
             "stream_sha256": content_hash(recipe),

@@ -82,3 +82,12 @@ def test_no_adapter_stands_behind_a_plain_reference(name):
     assert [line for line in text.splitlines() if "driftlaw" in line and "import" in line] == (
         ["from driftlaw.ingredients.augmentation import Draw, augment"] if name == "plain_law" else []
     )
+
+
+def test_the_errors_of_the_plain_references_are_ours():
+    errors = load("errors")
+    record = errors.compare(errors.read_arguments(["embedded", "--limit", "10", "--device", "cpu"]))
+    found = {row["label"]: row["error"] for row in record["rows"]}
+    assert list(found) == ["plain tent", "tent, float32", "tent", "plain law", "law, float32", "law"]
+    assert found["tent, float32"] == pytest.approx(found["plain tent"], abs=2)
+    assert found["law, float32"] == pytest.approx(found["plain law"], abs=2)
