@@ -56,6 +56,7 @@ class Law(Adapter, name="law"):
             "fisher_settling",
             "skip_below",
             "recompute",
+            "more_facts",
         }
 
         learning_rate: PositiveFloat = 1e-3
@@ -88,6 +89,8 @@ class Law(Adapter, name="law"):
         """Tensors whose weight w̄ is smaller get no gradient on batches that are not scored; 0 lets all learn."""
         recompute: bool = False
         """Whether the augmented pass is made twice, so that one graph lives at a time: less memory, a ninth slower."""
+        more_facts: bool = False
+        """Whether a step also offers ``layer_sharpness``, the weights w before they are scaled (Eq. 5)."""
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """Turn on the gradients of the layers that learn, and batch statistics."""
@@ -136,13 +139,13 @@ class Law(Adapter, name="law"):
         logits = self.model(images)
         self.fisher.mul_(self.config.fisher_decay).add_(self._information(images, logits))  # Eq. 4
         gradients = self._gradients(logits, augmented, parameters)
-        weights = self._weights()
+        weights, facts = self._weighed()
         self._descend(parameters, gradients, self.config.learning_rate * weights[self.groups.member])
-        return Output(logits.detach(), {"layer_weights": weights})
+        return Output(logits.detach(), facts)
 
     def _unscored_step(self, images: Tensor, augmented: Tensor) -> Output:
         """Take a step with the weights as they are; tensors that stand still have no gradient."""
-        weights = self._weights()
+        weights, facts = self._weighed()
         rates = self.config.learning_rate * weights[self.groups.member]
         parameters, rates_of_them = zip(
             *((value, rate) for value, rate in zip(self._tensors(), rates, strict=True) if value.requires_grad),
@@ -150,11 +153,14 @@ class Law(Adapter, name="law"):
         )
         logits = self.model(images)
         fresh_adam_step(parameters, self._gradients(logits, augmented, parameters), torch.stack(rates_of_them))
-        return Output(logits.detach(), {"layer_weights": weights})
+        return Output(logits.detach(), facts)
 
-    def _weights(self) -> Tensor:
+    def _weighed(self) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the weight w̄ of every group, and the facts that tell of it."""
         sharpness = self.groups.sharpness(self.fisher, self.config.reduction)  # Eq. 5
-        return exponential_min_max(sharpness, self.config.tau)  # Eq. 7
+        weights = exponential_min_max(sharpness, self.config.tau)  # Eq. 7
+        unscaled = {"layer_sharpness": sharpness} if self.config.more_facts else {}
+        return weights, {"layer_weights": weights, **unscaled}
 
     @contextmanager
     def _standing_still(self) -> Iterator[tuple[bool, ...]]:
@@ -164,7 +170,7 @@ class Law(Adapter, name="law"):
         across: a captured step is made anew for every such change.
         """
         if "moving" not in self.known:
-            rates = self._weights()[self.groups.member]
+            rates = self._weighed()[0][self.groups.member]
             bound = self.config.skip_below
             self.moving.copy_(torch.where(self.moving, rates >= bound / SLACK, rates >= bound * SLACK))
             self.known["moving"] = tuple(self.moving.tolist())
@@ -176,8 +182,9 @@ class Law(Adapter, name="law"):
             let_learn(self._tensors())
 
     def fact_labels(self) -> dict[str, list[str]]:
-        """Name the groups that ``layer_weights`` speaks of."""
-        return {"layer_weights": self.groups.names}
+        """Name the groups that ``layer_weights``, and ``layer_sharpness``, speak of."""
+        vectors = ["layer_weights", *(["layer_sharpness"] if self.config.more_facts else [])]
+        return dict.fromkeys(vectors, self.groups.names)
 
     def _tensors(self) -> list[nn.Parameter]:
         return [self.model.get_parameter(name) for name in self.learning]

@@ -261,3 +261,12 @@ def test_per_sample_scores_have_no_stale_gradient_to_add(network):
 def test_an_unknown_setting_names_its_neighbour(network):
     with pytest.raises(UsageError, match="did you mean «tau»"):
         driftlaw.adapt(network, "law", taw=0.6)
+
+
+def test_weights_before_scaling_are_offered_where_asked_for(network):
+    adapter = driftlaw.adapt(network, "law", more_facts=True)
+    facts = adapter.step(next(iter(batches(1)))).facts
+    sharpness, weights = facts["layer_sharpness"], facts["layer_weights"]
+    scaled = (sharpness - sharpness.min()) / (sharpness.max() - sharpness.min() + 1e-8)
+    torch.testing.assert_close(scaled, weights)
+    assert list(adapter.fact_labels()) == ["layer_weights", "layer_sharpness"]
