@@ -23,9 +23,10 @@ format: $(VENV)/installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# the figures in the README, made anew from the records in results/
+# the figures in the README, and RESULTS.md with its drawings, made anew from the records in results/
 documents: $(VENV)/installed
 	$(BIN)/python tools/fill_documents.py
+	$(BIN)/python tools/make_results.py
 
 # the manual, as HTML in docs/_build/html; a warning is an error
 docs: $(VENV)/installed-docs

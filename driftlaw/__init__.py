@@ -7,7 +7,7 @@ logits = adapter(images)             # images (n, c, h, w) in [0, 1]; answers, t
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -110,12 +110,21 @@ def run(
     adapter: Adapter,
     *,
     reset_on: Literal["never", "domain"] = "never",
+    measures: Collection[str] = (),
     sink: str | Path | None = None,
 ) -> RunRecord:
-    """Answer a whole stream and return the record of it; ``sink`` is the file to write it to, and to resume from."""
+    """Answer a whole stream and return the record of it.
+
+    Args:
+        stream: labelled batches.
+        adapter: what answers and learns.
+        reset_on: ``domain`` takes the adapter back to the source at every shift.
+        measures: what to measure beside error and cost: ``calibration``, ``forgetting``, ``drift``.
+        sink: the file to write the record to, and to resume from.
+    """
     from driftlaw import loop
 
-    return loop.run(stream, adapter, reset_on=reset_on, sink=sink)
+    return loop.run(stream, adapter, reset_on=reset_on, measures=measures, sink=sink)
 
 
 def load_model(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from torch import Tensor
 from driftlaw.checkpoints import load_checkpoint, save_checkpoint
 from driftlaw.contract import Adapter, Batch, Stream
 from driftlaw.errors import UsageError
+from driftlaw.measures import Measures
 from driftlaw.models import weights_sha256
 from driftlaw.probes import as_input, count_flops, environment, peak_bytes, timed
 from driftlaw.records import RecordWriter, RunRecord, read_record
@@ -34,6 +36,7 @@ def run(
     adapter: Adapter,
     *,
     reset_on: Literal["never", "domain"] = "never",
+    measures: Collection[str] = (),
     sink: str | Path | None = None,
     command: str = "",
     checkpoint_seconds: float = 30.0,
@@ -45,6 +48,7 @@ def run(
         stream: labelled batches; the labels are compared with the answers and never shown to the adapter.
         adapter: what answers and learns.
         reset_on: ``domain`` takes the adapter back to the source at every shift.
+        measures: what to measure beside error and cost: some of ``driftlaw.measures.MEASURES``.
         sink: the JSONL file to write. A finished record of the same run is returned as it is, an unfinished one is
             gone on with, another run's is refused.
         command: what the header says the run was started with.
@@ -53,7 +57,7 @@ def run(
     """
     if reset_on not in ("never", "domain"):
         raise UsageError(f"reset_on = {reset_on!r}: expected «never» or «domain»")
-    under_way = _Run(stream, adapter, reset_on, Path(sink) if sink else None, command)
+    under_way = _Run(stream, adapter, reset_on, measures, Path(sink) if sink else None, command)
     if under_way.finished_already:
         return read_record(Path(sink))
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
@@ -64,10 +68,19 @@ def run(
 class _Run:
     """A run under way: its header, the lines so far, and where they go."""
 
-    def __init__(self, stream: Stream, adapter: Adapter, reset_on: str, sink: Path | None, command: str) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        adapter: Adapter,
+        reset_on: str,
+        measures: Collection[str],
+        sink: Path | None,
+        command: str,
+    ) -> None:
         self.stream, self.adapter, self.reset_on, self.sink = stream, adapter, reset_on, sink
         self.device = next(adapter.model.parameters()).device
         self.dtype = next(adapter.model.parameters()).dtype
+        self.measures = Measures(measures, stream, adapter)
         self.header = self._header(command)
         self.lines: list[Line] = []
         self.closing: Line | None = None
@@ -98,6 +111,7 @@ class _Run:
             "settings": adapter.config.model_dump(mode="json"),
             "execution": adapter.execution(),
             "reset_on": self.reset_on,
+            **self.measures.header(),
             "stream": recipe,
             "stream_sha256": content_hash(recipe),
             "model": _model_facts(adapter.model),
@@ -111,9 +125,8 @@ class _Run:
         if not lines:
             return
         if _identity(lines[0]) != _identity(self.header):
-            differing = [
-                key for key in self.header if key not in FREE_TO_CHANGE and lines[0].get(key) != self.header[key]
-            ]
+            own, found = _identity(self.header), _identity(lines[0])
+            differing = [key for key in own | found if own.get(key) != found.get(key)]
             raise UsageError(
                 f"{self.sink} holds the record of another run (differing: {', '.join(differing)}): "
                 "choose another place, or delete it"
@@ -129,12 +142,14 @@ class _Run:
     def to_the_end(self, checkpoint_seconds: float, progress: Callable[[Line], None]) -> None:
         """Answer what is left of the stream."""
         segment = self.lines[-1]["segment"] if self.lines else -1
+        at_first = {} if self.lines else self.measures.before_stream()
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
         with self._writer() as write, _interrupts_wait() as interrupted:
-            for batch in self.stream.from_batch(len(self.lines)):
+            for batch, ends_domain in self.measures.with_ends(self.stream.from_batch(len(self.lines))):
                 segment += batch.starts_domain
-                line = self._answer(batch, segment)
+                line = self._answer(batch, segment) | at_first | self.measures.of_domain(ended=ends_domain)
+                at_first = {}
                 self.lines.append(line)
                 write(line)
                 progress(line)
@@ -168,6 +183,7 @@ class _Run:
             "wrong": wrong,
             **({} if kind == "step" else {"kind": kind}),
             "facts": {name: _plain(value) for name, value in output.facts.items()},
+            **self.measures.of_answers(output.logits, batch.labels),
             **cost,
             "timing": {"seconds": watch.seconds},
         }
@@ -198,15 +214,17 @@ class _Run:
     def _closing(self) -> Line:
         record = RunRecord(self.header, self.lines)
         seconds = [line["timing"]["seconds"] for line in self.lines]
+        peak = peak_bytes(self.device)  # of the stream: clean images are answered after it
         return {
             "closing": True,
             "mean_error": round(record.mean_error, 6),
             "error_by_domain": {name: round(error, 6) for name, error in record.error_by_domain.items()},
+            **self.measures.after_stream(self.lines[0]),
             "cost": self._mean_cost(),
             "timing": {
                 "seconds": sum(seconds),
                 "seconds_per_step": record.seconds_per_step,
-                "peak_bytes": peak_bytes(self.device),
+                "peak_bytes": peak,
             },
         }
 
@@ -241,12 +259,16 @@ def _model_facts(model: torch.nn.Module) -> Line:
     }
 
 
-def _plain(value: Tensor | float) -> float | list[float]:
-    """Return a fact as plain numbers of six digits, which is more than any figure shows."""
+def _plain(value: Tensor | float) -> float | list[float | None] | None:
+    """Return a fact as plain numbers of six digits, which is more than any figure shows; None where it is no number."""
     if not isinstance(value, Tensor):
-        return float(f"{value:.6g}")
-    numbers = [float(f"{number:.6g}") for number in value.detach().flatten().tolist()]
+        return _digits(value)
+    numbers = [_digits(number) for number in value.detach().flatten().tolist()]
     return numbers if value.ndim else numbers[0]
+
+
+def _digits(number: float) -> float | None:
+    return float(f"{number:.6g}") if math.isfinite(number) else None
 
 
 @contextmanager

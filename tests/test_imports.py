@@ -32,13 +32,17 @@ RANKS = (
         "streams": {"contract", "corruptions", "datasets"},
         "adapters": {"contract", "ingredients"},
         "reports": {"records"},
+        "measures": {"contract", "probes"},
     },
     {
-        "loop": {"contract", "records", "probes", "models", "checkpoints"},
+        "loop": {"contract", "records", "probes", "models", "checkpoints", "measures"},
         "training": {"datasets", "models", "records", "probes", "checkpoints"},
     },
     {
-        "experiments": {"loop", "streams", "adapters", "models", "records", "reports"},
+        "experiments": {
+            *("loop", "streams", "adapters", "models", "records", "reports"),
+            *("contract", "corruptions", "datasets", "ingredients", "probes"),
+        },
         "bench": {"loop", "adapters", "models", "corruptions", "probes", "records"},
         "serving": {"adapters", "contract", "records"},
         "lightning": {"adapters", "contract"},

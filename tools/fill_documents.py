@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ("README.md",)
+DOCUMENTS = ("README.md", "docs/speed.md")
 PLACE = re.compile(r"(<!-- made by: (?P<command>driftlaw [^\n]*?) -->\n).*?(<!-- made -->)", re.DOTALL)
 
 

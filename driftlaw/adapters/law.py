@@ -20,7 +20,7 @@ from driftlaw.ingredients.losses import cross_entropy_between, entropy
 from driftlaw.ingredients.normalisation import use_batch_statistics
 from driftlaw.ingredients.parameters import let_learn, select_parameters
 
-SLACK = 1.25  # how far across ``skip_below`` a weight must be for its tensor to change sides
+SLACK = 1.25  # a tensor that moves is taken for this much sharper than it is, so that neighbours do not change places
 
 
 class Law(Adapter, name="law"):
@@ -54,7 +54,7 @@ class Law(Adapter, name="law"):
             "layers",
             "fisher_every",
             "fisher_settling",
-            "skip_below",
+            "skip_share",
             "recompute",
             "more_facts",
         }
@@ -85,8 +85,8 @@ class Law(Adapter, name="law"):
         """Every how many batches the Fisher information is added to, once it has settled; 1 is the paper's step."""
         fisher_settling: PositiveInt = 20
         """How many first batches are all scored, whatever ``fisher_every`` says: the weights settle in them."""
-        skip_below: NonNegativeFloat = 0.0
-        """Tensors whose weight w̄ is smaller get no gradient on batches that are not scored; 0 lets all learn."""
+        skip_share: float = Field(default=0.0, ge=0.0, lt=1.0)
+        """The flattest tensors, as many as hold this share of all parameters, get no gradient on unscored batches."""
         recompute: bool = False
         """Whether the augmented pass is made twice, so that one graph lives at a time: less memory, a ninth slower."""
         more_facts: bool = False
@@ -166,13 +166,13 @@ class Law(Adapter, name="law"):
     def _standing_still(self) -> Iterator[tuple[bool, ...]]:
         """Inside, tensors whose weight is not worth a gradient have none; yields which ones move.
 
-        Which ones is asked once after each scored batch. A tensor changes sides only when its weight is clearly
-        across: a captured step is made anew for every such change.
+        Which ones is asked once after each scored batch, as a captured step is made anew for every change.
         """
         if "moving" not in self.known:
-            rates = self._weighed()[0][self.groups.member]
-            bound = self.config.skip_below
-            self.moving.copy_(torch.where(self.moving, rates >= bound / SLACK, rates >= bound * SLACK))
+            weights = self._weighed()[0][self.groups.member]
+            order = torch.where(self.moving, weights * SLACK, weights).argsort(stable=True)
+            sizes = self.groups.sizes.double()[order]
+            self.moving[order] = sizes.cumsum(0) > self.config.skip_share * sizes.sum()
             self.known["moving"] = tuple(self.moving.tolist())
         try:
             for value, moves in zip(self._tensors(), self.known["moving"], strict=True):
@@ -198,8 +198,8 @@ class Law(Adapter, name="law"):
                 "fisher_every > 1 leaves gradients out that moments = «kept» and compat = «released_2024» hang on: "
                 "take moments = «fresh» and compat = «none»"
             )
-        if settings.skip_below > 0 and settings.fisher_every == 1:
-            raise UsageError("skip_below acts on batches that are not scored: it goes with fisher_every of 2 or more")
+        if settings.skip_share > 0 and settings.fisher_every == 1:
+            raise UsageError("skip_share acts on batches that are not scored: it goes with fisher_every of 2 or more")
 
     def _information(self, images: Tensor, logits: Tensor) -> Tensor:
         """Return the Fisher information of this batch, a number a tensor (Eq. 2 and 3)."""

@@ -19,8 +19,10 @@ from driftlaw.cli.doctor import doctor
 from driftlaw.cli.export import export
 from driftlaw.cli.list import list_command
 from driftlaw.cli.report import report
+from driftlaw.cli.reproduce import reproduce
 from driftlaw.cli.run import run
 from driftlaw.cli.train import train
+from driftlaw.cli.tune import tune
 from driftlaw.errors import DriftlawError
 
 INTERRUPTED = 130
@@ -51,7 +53,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, report, corrupt, train, export, check, doctor):
+for command in (run, reproduce, tune, report, corrupt, train, export, check, doctor):
     app.command()(command)
 app.command("list")(list_command)
 app.add_typer(data_app, name="data")

@@ -23,7 +23,7 @@ def progress_bar() -> Progress:
         TimeRemainingColumn,
     )
 
-    silent = bool(os.environ.get("DRIFTLAW_QUIET")) or not sys.stderr.isatty()
+    silent = is_quiet() or not sys.stderr.isatty()
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -33,6 +33,11 @@ def progress_bar() -> Progress:
         console=Console(stderr=True),
         disable=silent,
     )
+
+
+def is_quiet() -> bool:
+    """Tell whether -q was given."""
+    return bool(os.environ.get("DRIFTLAW_QUIET"))
 
 
 def command_line() -> str:

@@ -21,7 +21,10 @@ def report(
             help="Records (.jsonl, .jsonl.gz), or folders that hold some; or records of benchmarks (.json)."
         ),
     ],
-    format: Annotated[str, typer.Option("--format", "-f", help="html, md, latex, csv or json.")] = "html",
+    format: Annotated[
+        str | None,
+        typer.Option("--format", "-f", help="html (the default; md with --compare), md, latex, csv, json or terminal."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -29,6 +32,13 @@ def report(
         ),
     ] = None,
     methods: Annotated[str | None, typer.Option(help="Only these methods, with commas: source,law.")] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="More than error, with commas: error,ece,clean,worst,recovery,drift,ms,flops."),
+    ] = None,
+    compare: Annotated[
+        str | None, typer.Option(help="Whose figures to put beside ours: paper. In html, md and json.")
+    ] = None,
 ) -> None:
     """Make a report from the records of runs; runs of different protocols get a table each.
 
@@ -36,18 +46,23 @@ def report(
 
     Example: driftlaw report runs --format latex --methods source,tent,law --out table.tex
 
+    Ours beside the paper's, with the difference: driftlaw report runs --compare paper
+
     What `driftlaw bench step | memory | facts | floor | scaling` wrote, as html or md: driftlaw report step.json
     """
     from driftlaw.records import find_records, read_record
     from driftlaw.reports import build_report, check_format, make_tables, report_notes
+    from driftlaw.reports.measures import parse_columns
 
-    check_format(format)
+    format = format or ("md" if compare else "html")
+    check_format(format, compare)
     target = _target(out, format)
     if all(path.suffix == ".json" for path in runs):
         _write(_bench_report(runs, format, _command(runs, format, out, None)), target, len(runs), "benchmark")
         return
     records = _chosen([read_record(path) for path in find_records(runs)], methods)
-    text = build_report(records, format, command=_command(runs, format, out, methods))
+    command = _command(runs, format, out, methods, columns, compare)
+    text = build_report(records, format, command=command, columns=parse_columns(columns), compare=compare)
     for note in report_notes(make_tables(records)):
         typer.echo(f"note: {note}", err=True)
     _write(text, target, len(records))
@@ -82,10 +97,19 @@ def _chosen(records: list[RunRecord], methods: str | None) -> list[RunRecord]:
     return [record for record in records if record.method in wanted]
 
 
-def _command(runs: list[Path], format: str, out: Path | None, methods: str | None) -> str:
+def _command(
+    runs: list[Path],
+    format: str,
+    out: Path | None,
+    methods: str | None,
+    columns: str | None = None,
+    compare: str | None = None,
+) -> str:
     """The command line that makes the same report again."""
     words = ["driftlaw", "report", *[run.as_posix() for run in runs], "--format", format]
     words += ["--methods", methods] if methods else []
+    words += ["--columns", columns] if columns else []
+    words += ["--compare", compare] if compare else []
     words += ["--out", out.as_posix()] if out else []
     return shlex.join(words)
 

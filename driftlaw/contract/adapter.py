@@ -208,8 +208,7 @@ class Adapter(nn.Module, ABC):
     def _in_layout(self, call: Callable[[Tensor], Any], images: Tensor) -> Any:
         """Return ``call(images)``; a network that cannot work channels-last is found out the first time."""
         if self._layout_holds:
-            layout = torch.channels_last if self._channels_last else torch.preserve_format
-            return call(images.contiguous(memory_format=layout) if self._channels_last else images)
+            return call(images.contiguous(memory_format=torch.channels_last) if self._channels_last else images)
         generators = {name: value.get_state() for name, value in self._of_type(torch.Generator).items()}
         try:
             answer = call(images.contiguous(memory_format=torch.channels_last))

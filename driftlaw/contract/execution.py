@@ -171,7 +171,8 @@ class _Captured:
     def __init__(self, function: Callable[..., Output], tensors: tuple[Tensor, ...], pool: Any) -> None:
         self.tensors = tuple(value.clone() for value in tensors)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, pool=pool):
+        # Of this thread alone: a loader's thread may pin memory meanwhile.
+        with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
             self.output = function(*self.tensors)
 
     def replay(self, tensors: tuple[Tensor, ...]) -> Output:

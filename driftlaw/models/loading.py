@@ -35,6 +35,8 @@ from driftlaw.places import ASSETS, data_dir
 
 Normalisation = str | Mapping[str, Any]
 
+WITH_AUGMIX = ("resnext_29_4x32", "wrn_40_2")
+"""Networks of the benchmarks that were trained with AugMix; the others with crops and flips alone."""
 LARGEST_TRAINED = 32
 """The side of the largest images that ``driftlaw train`` makes networks for."""
 
@@ -128,7 +130,8 @@ def _missing(name: str, known: Mapping[str, Path], place: Path) -> str:
         return f"no trained weights «{name}» in {place}: give the path of a file, {ways}"
     if size is not None:
         dataset = name.partition("-")[2] or "cifar10"
-        command = f"driftlaw train --dataset {dataset} --model {architecture}"
+        augmix = " --set augmentation=augmix --set normalise=half" if architecture in WITH_AUGMIX else ""
+        command = f"driftlaw train --dataset {dataset} --model {architecture}{augmix}"
         return f"no trained weights «{name}» in {place}: make them with `{command}`, or give the path of a file"
     hint = suggest(name, [*known, *PUBLIC_WEIGHTS])
     return f"no weights «{name}»: {hint}Give the path of a file, or one of: {', '.join(known) or 'none here yet'}"

@@ -1,7 +1,39 @@
 """What happened, as plain data: the JSONL file that a run writes, reads back and resumes from."""
 
 from driftlaw.records.jsonl import dump_line, read_lines
+from driftlaw.records.measures import (
+    CleanError,
+    LayerDrift,
+    Recovery,
+    Window,
+    calibration_by_domain,
+    calibration_error,
+    clean_error,
+    layer_drift,
+    mean_recovery,
+    recoveries,
+    worst_window,
+)
 from driftlaw.records.run_record import RunRecord, Segment, find_records, read_record
 from driftlaw.records.writer import RecordWriter
 
-__all__ = ["RecordWriter", "RunRecord", "Segment", "dump_line", "find_records", "read_lines", "read_record"]
+__all__ = [
+    "CleanError",
+    "LayerDrift",
+    "RecordWriter",
+    "Recovery",
+    "RunRecord",
+    "Segment",
+    "Window",
+    "calibration_by_domain",
+    "calibration_error",
+    "clean_error",
+    "dump_line",
+    "find_records",
+    "layer_drift",
+    "mean_recovery",
+    "read_lines",
+    "read_record",
+    "recoveries",
+    "worst_window",
+]

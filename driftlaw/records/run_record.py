@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from math import nan
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -111,9 +112,16 @@ class RunRecord:
             raise UsageError(f"the record {self.path or ''} holds no batch yet: let its run go on, then report it")
 
     def fact(self, name: str) -> list[list[float]]:
-        """Return one row a step of a fact that the method offers, such as LAW's ``layer_weights``."""
+        """Return one row a step of a fact that the method offers, such as LAW's ``layer_weights``.
+
+        What a network that has gone to pieces says is nan.
+        """
         rows = [line["facts"][name] for line in self.batches if name in line["facts"]]
-        return [row if isinstance(row, list) else [row] for row in rows]
+        return [[nan if value is None else value for value in _as_list(row)] for row in rows]
+
+
+def _as_list(row: Any) -> list[Any]:
+    return row if isinstance(row, list) else [row]
 
 
 def _segment(lines: list[Line]) -> Segment:

@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from driftlaw.records import RunRecord
+from driftlaw.reports.comparison import Compared, Comparison, compare_with_paper
 from driftlaw.reports.cost import cost_of
+from driftlaw.reports.measures import cell_data
 from driftlaw.reports.protocol import device_name
+from driftlaw.reports.statistics import Difference
 from driftlaw.reports.summary import summarise
 from driftlaw.reports.tables import Cell, Row, Table, make_run_row
 
@@ -50,6 +53,7 @@ def _csv_line(table: Table, row: Row, record: RunRecord) -> dict[str, Any]:
         "finished": record.finished,
         **{f"error:{name}": _rounded(cell.mean) for name, cell in zip(table.domains, alone.domains, strict=True)},
         **{name: _rounded(cell.mean) for name, cell in zip(table.summaries, alone.summaries, strict=True)},
+        **{name: cell_data(alone, name)["mean"] for name in table.columns},
         "seconds_per_step": cost.seconds,
         "forward_flops_per_image": cost.forward_flops,
         "step_flops_per_image": cost.step_flops,
@@ -85,6 +89,38 @@ def _table(table: Table) -> dict[str, Any]:
         "summaries": list(table.summaries),
         "rows": [_row(table, row) for row in table.rows],
         "notes": list(table.notes),
+        **({"paper": _comparison(compare_with_paper(table))} if table.partner else {}),
+    }
+
+
+def _comparison(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "dataset": comparison.dataset,
+        "tables": comparison.tables,
+        "departures": list(comparison.departures),
+        "line": comparison.line,
+        "rows": [_compared(comparison.table, line) for line in comparison.rows],
+    }
+
+
+def _compared(table: Table, line: Compared) -> dict[str, Any]:
+    theirs = line.theirs
+    ours = {name: cell.mean for name, cell in zip(table.domains, line.row.domains, strict=True)}
+    return {
+        "label": line.row.label,
+        "method": line.row.method,
+        "ours": {name: _rounded(cell.mean) for name, cell in zip(table.summaries, line.row.summaries, strict=True)},
+        "paper": None if theirs is None else dict(zip(table.summaries, theirs.summaries, strict=False)),
+        "difference": {name: _rounded(gap) for name, gap in zip(table.summaries, line.differences, strict=True)},
+        "domains": {
+            name: {"ours": _rounded(ours[name]), "paper": value}
+            for name, value in (theirs.errors if theirs else {}).items()
+            if name in ours
+        },
+        "paper_table": theirs.table if theirs else None,
+        "paper_network": theirs.network if theirs else None,
+        "paper_gflops": theirs.gflops if theirs else None,
+        "settings_not_the_papers": list(line.remarks),
     }
 
 
@@ -100,6 +136,7 @@ def _row(table: Table, row: Row) -> dict[str, Any]:
         "errors": {name: _cell(cell) for name, cell in zip(table.domains, row.domains, strict=True)},
         **{name: _cell(cell) for name, cell in zip(table.summaries, row.summaries, strict=True)},
         "difference_to_source": _rounded(row.difference),
+        "difference_to_lowest": None if row.to_lowest is None else _difference(row.to_lowest),
         "cost": {
             "seconds_per_step": cost.seconds,
             "forward_units": _rounded(cost.forward_units),
@@ -107,12 +144,23 @@ def _row(table: Table, row: Row) -> dict[str, Any]:
             "step_flops_per_image": cost.step_flops,
             "peak_bytes": cost.peak_bytes,
         },
+        **({"measures": {name: cell_data(row, name) for name in table.columns}} if table.columns else {}),
         "runs": [_run(table, record) for record in row.records],
     }
 
 
 def _cell(cell: Cell) -> dict[str, Any]:
     return {"mean": _rounded(cell.mean), "std": _rounded(cell.spread), "mark": cell.mark or None}
+
+
+def _difference(difference: Difference) -> dict[str, Any]:
+    return {
+        "mean": _rounded(difference.mean),
+        "low": _rounded(difference.low),
+        "high": _rounded(difference.high),
+        "seeds": difference.seeds,
+        difference.noun: difference.units,
+    }
 
 
 def _run(table: Table, record: RunRecord) -> dict[str, Any]:

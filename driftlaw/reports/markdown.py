@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from driftlaw.reports.comparison import Compared, Comparison, compare_with_paper
 from driftlaw.reports.cost import cost_of
-from driftlaw.reports.summary import KEY_LINE, summarise
+from driftlaw.reports.measures import cell_text, describe_columns, headings
+from driftlaw.reports.summary import KEY_LINE, describe_differences, summarise
 from driftlaw.reports.tables import Cell, Row, Table
 from driftlaw.reports.wording import (
+    MISSING,
     bytes_text,
     counted,
     difference_text,
     error_text,
     flops_text,
     milliseconds_text,
+    paper_text,
     short_name,
     spread_text,
     units_text,
@@ -33,47 +37,102 @@ def render_markdown(tables: Sequence[Table], command: str | None) -> str:
 
 
 def _blocks(table: Table) -> list[str]:
-    notes = "\n".join(f"- {_escaped(note)}" for note in table.notes)
+    notes = "\n".join(f"- {escaped(note)}" for note in table.notes)
     parts = [
-        f"### {_escaped(table.protocol.name)}",
-        _escaped(summarise(table)),
-        _errors(table),
+        f"### {escaped(table.protocol.name)}",
+        escaped(summarise(table)),
+        *(comparison_blocks(compare_with_paper(table)) if table.partner else []),
+        errors_grid(table),
         KEY_LINE,
-        f"Protocol: {_escaped(table.protocol.line)}.",
+        escaped(describe_differences(table)),
+        f"Protocol: {escaped(table.protocol.line)}.",
         notes,
-        _costs(table),
+        measures_grid(table),
+        escaped(describe_columns(table)),
+        costs_grid(table),
     ]
     return [part for part in parts if part]
 
 
-def _escaped(text: str) -> str:
+def comparison_blocks(comparison: Comparison) -> list[str]:
+    """Return ours beside the paper's, a line a row, and under it what was not as in the paper."""
+    line = escaped(comparison.line)
+    return [_comparison_grid(comparison), line] if comparison.tables else [line]
+
+
+def _comparison_grid(comparison: Comparison) -> str:
+    heading = ["method", "seeds"]
+    for name in comparison.table.summaries:
+        heading += [f"ours, {escaped(name)}", f"paper, {escaped(name)}", "difference"]
+    heading += ["forward FLOPs, paper", "FLOPs a step, ours", "settings not the paper's"]
+    rows = [
+        [escaped(line.row.label), str(len(line.row.seeds)), *_beside(line), *_operations(line), _remarks(line)]
+        for line in comparison.rows
+        if line.row.finished
+    ]
+    return grid(heading, rows, left=1)
+
+
+def _beside(line: Compared) -> list[str]:
+    cells = []
+    for index, (cell, difference) in enumerate(zip(line.row.summaries, line.differences, strict=True)):
+        value = line.theirs.summaries[index] if line.theirs and index < len(line.theirs.summaries) else None
+        spread = line.theirs.spread if line.theirs and index == 0 else None
+        cells += [marked_text(cell), paper_text(value) + spread_text(spread), difference_text(difference)]
+    return cells
+
+
+def _operations(line: Compared) -> list[str]:
+    printed = 1e9 * line.theirs.gflops if line.theirs and line.theirs.gflops is not None else None
+    return [flops_text(printed), flops_text(cost_of(line.row).step_flops)]
+
+
+def _remarks(line: Compared) -> str:
+    return escaped("; ".join(line.remarks)) or MISSING
+
+
+def escaped(text: str) -> str:
+    """Return text that Markdown prints as it stands, on one line."""
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 
 
-def _errors(table: Table) -> str:
+def errors_grid(table: Table) -> str:
+    """Return the error of every row in every domain."""
     difference = ["vs source"] if table.baseline else []
-    names = [_escaped(short_name(name)) for name in table.domains]
-    heading = ["method", "source-free", *names, *map(_escaped, table.summaries), *difference]
+    names = [escaped(short_name(name)) for name in table.domains]
+    heading = ["method", "source-free", *names, *map(escaped, table.summaries), *difference]
     rows = [
         [_label(row), "no" if row.needs_source else "yes"]
         + [_marked(cell, error_text(cell.mean)) for cell in row.domains]
-        + [_marked(cell, error_text(cell.mean) + spread_text(cell.spread)) for cell in row.summaries]
+        + [marked_text(cell) for cell in row.summaries]
         + ([difference_text(row.difference)] if difference else [])
         for row in table.rows
     ]
-    return _grid(heading, rows, left=2)
+    return grid(heading, rows, left=2)
 
 
 def _label(row: Row) -> str:
     state = counted(len(row.seeds), "seed", "seeds") if row.finished else f"unfinished: {row.progress}"
-    return f"{_escaped(row.label)} ({state})"
+    return f"{escaped(row.label)} ({state})"
+
+
+def marked_text(cell: Cell) -> str:
+    """Return a mean with its spread, bold or underlined as its mark says."""
+    return _marked(cell, error_text(cell.mean) + spread_text(cell.spread))
 
 
 def _marked(cell: Cell, text: str) -> str:
     return _MARKS[cell.mark].format(text)
 
 
-def _costs(table: Table) -> str:
+def measures_grid(table: Table) -> str:
+    """Return the columns that were asked for, a table of their own; nothing where none were."""
+    rows = [[escaped(row.label), *[cell_text(row, name) for name in table.columns]] for row in table.rows]
+    return grid(["method", *headings(table)], rows, left=1) if table.columns else ""
+
+
+def costs_grid(table: Table) -> str:
+    """Return what a step of every row costs."""
     heading = [
         "method",
         "ms a step",
@@ -88,18 +147,19 @@ def _costs(table: Table) -> str:
         cost = cost_of(row)
         rows.append(
             [
-                _escaped(row.label),
+                escaped(row.label),
                 milliseconds_text(cost.seconds),
                 units_text(cost.forward_units),
                 flops_text(cost.forward_flops),
                 flops_text(cost.step_flops),
                 bytes_text(cost.peak_bytes),
-                _escaped(cost.device),
+                escaped(cost.device),
             ]
         )
-    return _grid(heading, rows, left=1)
+    return grid(heading, rows, left=1)
 
 
-def _grid(heading: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> str:
+def grid(heading: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> str:
+    """Return a Markdown table; the first ``left`` columns are text, the rest numbers."""
     rule = ["---" if index < left else "---:" for index in range(len(heading))]
     return "\n".join("| " + " | ".join(line) + " |" for line in [heading, rule, *rows])

@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from driftlaw.reports import wording
+from driftlaw.reports.comparison import compare_with_paper
 from driftlaw.reports.cost import cost_of
 from driftlaw.reports.figures import (
     LAYER_WEIGHTS,
@@ -19,8 +20,9 @@ from driftlaw.reports.figures import (
     draw_error_along_stream,
     draw_layer_weights,
 )
+from driftlaw.reports.measures import cell_text, describe_columns, headings
 from driftlaw.reports.protocol import device_name
-from driftlaw.reports.summary import KEY_LINE, summarise
+from driftlaw.reports.summary import KEY_LINE, describe_differences, summarise
 from driftlaw.reports.tables import Row, Table, make_run_row
 
 _MOST_HEAT_MAPS = 4  # a page of a sweep would be mostly heat-maps otherwise
@@ -46,6 +48,7 @@ def _template() -> Template:
     environment.filters.update(
         short=wording.short_name,
         error=wording.error_text,
+        printed=wording.paper_text,
         spread=wording.spread_text,
         difference=wording.difference_text,
         flops=wording.flops_text,
@@ -64,9 +67,14 @@ def _section(table: Table, number: int) -> dict[str, Any]:
         "number": number,
         "table": table,
         "summary": summarise(table),
+        "differences": describe_differences(table),
+        "comparison": compare_with_paper(table) if table.partner else None,
         "seeds": _seeds(table),
         "colours": [colour_index(table, row) for row in table.rows],
         "costs": [cost_of(row) for row in table.rows],
+        "headings": headings(table),
+        "measures": [[cell_text(row, name) for name in table.columns] for row in table.rows],
+        "measures_key": describe_columns(table),
         "stream": draw_error_along_stream(table),
         "heat_maps": [picture for row in heat_rows[:_MOST_HEAT_MAPS] if (picture := draw_layer_weights(row))],
         "undrawn": [row.label for row in heat_rows[_MOST_HEAT_MAPS:]],

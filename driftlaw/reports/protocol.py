@@ -61,6 +61,7 @@ def describe_protocol(records: Sequence[RunRecord]) -> Protocol:
         ("stream", _stream(stream, records)),
         ("reset", _RESETS.get(header["reset_on"], value_text(header["reset_on"]))),
         ("pixels", _pixels(stream)),
+        ("precision", listed(_distinct(_precision(record.header) for record in records))),
         *_untold(stream),
         ("seeds", listed(sorted({record.seed for record in records}))),
         ("device", listed(_distinct(_device(record.header["device"]) for record in records))),
@@ -156,6 +157,11 @@ def _device(device: Mapping[str, Any]) -> str:
 def device_name(record: RunRecord) -> str:
     """Return the name of the device that a run ran on."""
     return _device(record.header["device"])
+
+
+def _precision(header: Mapping[str, Any]) -> str:
+    """What a step computes in; the first records do not tell."""
+    return str(header["execution"]["precision"]) if "execution" in header else "not recorded"
 
 
 def _software(header: Mapping[str, Any]) -> str:

@@ -3,36 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
-from driftlaw.errors import unknown
+from driftlaw.errors import UsageError, unknown
 from driftlaw.records import RunRecord
+from driftlaw.reports.comparison import PARTNERS
 from driftlaw.reports.tables import Table, make_tables
 
-FORMATS = ("html", "md", "latex", "csv", "json")
+FORMATS = ("html", "md", "latex", "csv", "json", "terminal")
+COMPARING = ("html", "md", "json")
+"""The formats that can show somebody else's figures beside ours."""
 
 Renderer = Callable[[Sequence[Table], str | None], str]
 
 
-def build_report(records: Iterable[RunRecord], format: str, *, command: str | None = None) -> str:
+def build_report(
+    records: Iterable[RunRecord],
+    format: str,
+    *,
+    command: str | None = None,
+    columns: tuple[str, ...] = (),
+    compare: str | None = None,
+) -> str:
     """Return a report of the records; the same records and command give the same bytes.
 
     Args:
         records: runs, finished or not, in any order; those of different protocols go into different tables.
         format: one of ``FORMATS``.
         command: the command line that a reader can repeat, told in the report.
+        columns: names of ``driftlaw.reports.measures.COLUMNS`` to show beside the errors; LaTeX has no place for them.
+        compare: ``paper`` puts the paper's figures beside ours, in the formats of ``COMPARING``.
 
     Raises:
         UsageError: an unknown format, or no record.
         DataError: a damaged record.
     """
-    check_format(format)
-    return _renderer(format)(make_tables(records), command)
+    check_format(format, compare)
+    if columns and format == "latex":
+        raise UsageError("LaTeX tables show errors alone: leave out --columns, or take --format md")
+    tables = [replace(table, columns=columns, partner=compare) for table in make_tables(records)]
+    return _renderer(format)(tables, command)
 
 
-def check_format(format: str) -> None:
-    """Raise UsageError with the nearest name unless ``format`` is one of ``FORMATS``."""
+def check_format(format: str, compare: str | None = None) -> None:
+    """Raise UsageError with the nearest name unless there is such a format, and such a partner to compare with."""
     if format not in FORMATS:
         raise unknown("format", format, FORMATS)
+    if compare is None:
+        return
+    if compare not in PARTNERS:
+        raise unknown("partner to compare with", compare, PARTNERS)
+    if format not in COMPARING:
+        raise UsageError(f"--compare goes with --format {', '.join(COMPARING)}, not with {format}")
 
 
 def _renderer(format: str) -> Renderer:
@@ -43,6 +65,8 @@ def _renderer(format: str) -> Renderer:
         from driftlaw.reports.markdown import render_markdown as render
     elif format == "latex":
         from driftlaw.reports.latex import render_latex as render
+    elif format == "terminal":
+        from driftlaw.reports.terminal import render_text as render
     elif format == "csv":
         from driftlaw.reports.data import render_csv as render
     else:

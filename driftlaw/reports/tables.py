@@ -12,6 +12,7 @@ from driftlaw.errors import UsageError
 from driftlaw.records import RunRecord, Segment
 from driftlaw.reports.protocol import Protocol, describe_protocol, device_name, protocol_key, severities
 from driftlaw.reports.soundness import place, sound
+from driftlaw.reports.statistics import Difference, paired_difference
 from driftlaw.reports.wording import listed, value_text
 
 BASELINE = "source"
@@ -23,7 +24,7 @@ class Cell:
 
     mean: float | None
     spread: float | None = None
-    mark: str = ""  # "best", "second" or nothing
+    mark: str = ""  # "best" (lowest, and beyond doubt), "second" (the other lowest and second lowest) or nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,7 @@ class Row:
         summaries: a cell a summary column (the mean; for streams of several severities, @1-5 and @5).
         difference: the first summary less that of the source network, in points.
         distinction: those settings that tell this row from others of the same method.
+        to_lowest: its error less that of the row with the lowest, paired; None for that row and where none is shared.
     """
 
     title: str
@@ -45,6 +47,7 @@ class Row:
     summaries: tuple[Cell, ...]
     difference: float | None = None
     distinction: str = ""
+    to_lowest: Difference | None = None
 
     @property
     def label(self) -> str:
@@ -89,13 +92,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Runs that may be compared: columns, rows (source first, then from the worst to the best) and remarks."""
+    """Runs that may be compared: columns, rows (source first, then from the worst to the best) and remarks.
+
+    ``columns`` names what was asked for beside the errors, as ``driftlaw.reports.measures.COLUMNS`` does; ``partner``
+    whose figures are to stand beside ours, as ``driftlaw.reports.comparison.PARTNERS`` does.
+    """
 
     protocol: Protocol
     domains: tuple[str, ...]
     severities: tuple[int, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    partner: str | None = None
 
     @property
     def summaries(self) -> tuple[str, ...]:
@@ -148,8 +157,9 @@ def report_notes(tables: Sequence[Table]) -> list[str]:
     return [note for table in tables for note in table.notes]
 
 
-def _order(record: RunRecord) -> tuple[str, str, int, bool, str]:
-    return (record.method, _settings_key(record), record.seed, not record.finished, place(record))
+def _order(record: RunRecord) -> tuple[str, str, int, bool, int, str]:
+    measured = len(record.header.get("measures", {}))  # of two runs that differ in nothing else, the fuller is kept
+    return (record.method, _settings_key(record), record.seed, not record.finished, -measured, place(record))
 
 
 def _settings_key(record: RunRecord) -> str:
@@ -160,7 +170,7 @@ def _make_table(records: list[RunRecord]) -> Table:
     kept, left_out = _without_doubles(records)
     domains, levels = _columns(kept), severities(kept)
     rows = [_make_row(group, domains, levels) for group in _grouped(kept)]
-    rows = _with_differences(_with_marks(_with_labels(rows)))
+    rows = _with_differences(_with_marks(_with_labels(rows), domains, levels))
     notes = left_out + [note for row in rows for note in _row_notes(row)]
     return Table(describe_protocol(kept), domains, levels, tuple(sorted(rows, key=_row_order)), tuple(notes))
 
@@ -240,26 +250,51 @@ def _with_labels(rows: list[Row]) -> list[Row]:
     return labelled
 
 
-def _with_marks(rows: list[Row]) -> list[Row]:
-    """Mark the lowest and the second lowest error of every column as printed, so that equal figures get equal marks."""
+def _with_marks(rows: list[Row], domains: Sequence[str], levels: Sequence[int]) -> list[Row]:
+    """Mark the two lowest errors of every column as printed, and tell how far each row is from the lowest mean.
+
+    Equal figures get equal marks. «Best» is only who is parted from every other row by its paired interval.
+    """
     finished = [row for row in rows if row.finished]
     if len(finished) < 2:
         return rows
-
-    def marked(column: str, index: int, cell: Cell) -> Cell:
-        printed = [round(other.mean, 1) for row in finished if (other := getattr(row, column)[index]).mean is not None]
-        levels = sorted(set(printed))[:2]
-        rank = levels.index(round(cell.mean, 1)) if cell.mean is not None and round(cell.mean, 1) in levels else 2
-        return replace(cell, mark=("best", "second", "")[rank])
+    pools: list[int | None] = [None] if len(levels) < 2 else [None, levels[-1]]
+    marks = {
+        "domains": [_column_marks(finished, "domains", index, name, None) for index, name in enumerate(domains)],
+        "summaries": [_column_marks(finished, "summaries", index, None, level) for index, level in enumerate(pools)],
+    }
 
     def marked_row(row: Row) -> Row:
+        place_of = finished.index(row)
         columns = {
-            column: tuple(marked(column, index, cell) for index, cell in enumerate(getattr(row, column)))
-            for column in ("domains", "summaries")
+            column: tuple(
+                replace(cell, mark=marks[column][index][place_of]) for index, cell in enumerate(getattr(row, column))
+            )
+            for column in marks
         }
         return replace(row, domains=columns["domains"], summaries=columns["summaries"])
 
-    return [marked_row(row) if row.finished else row for row in rows]
+    lowest = min(finished, key=lambda row: (row.summaries[0].mean or 0.0, row.label))
+    distances = {id(row): None if row is lowest else paired_difference(row.records, lowest.records) for row in finished}
+    return [replace(marked_row(row), to_lowest=distances[id(row)]) if row.finished else row for row in rows]
+
+
+def _column_marks(rows: list[Row], column: str, index: int, domain: str | None, severity: int | None) -> list[str]:
+    """Return the mark of every row in one column."""
+    means = [getattr(row, column)[index].mean for row in rows]
+    printed = [None if mean is None else round(mean, 1) for mean in means]
+    levels = sorted({value for value in printed if value is not None})[:2]
+    ranked = sorted((mean, place_of) for place_of, mean in enumerate(means) if mean is not None)
+    lowest = ranked[0][1] if ranked else 0
+    # The nearest rival first: most columns are undecided, and it is the one to say so.
+    differences = (
+        paired_difference(rows[rival].records, rows[lowest].records, domain=domain, severity=severity)
+        for _, rival in ranked[1:]
+    )
+    alone = printed.count(printed[lowest]) == 1
+    parted = len(ranked) > 1 and alone and all(gap is not None and gap.low > 0.0 for gap in differences)
+    low = ["second" if value in levels else "" for value in printed]
+    return ["best" if parted and place_of == lowest else mark for place_of, mark in enumerate(low)]
 
 
 def _with_differences(rows: list[Row]) -> list[Row]:

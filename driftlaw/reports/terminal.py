@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -13,12 +13,14 @@ from rich.text import Text
 
 from driftlaw.records import RunRecord
 from driftlaw.reports.cost import cost_of
+from driftlaw.reports.measures import COLUMNS, cell_text, describe_columns, headings
 from driftlaw.reports.summary import summarise
 from driftlaw.reports.tables import Cell, Row, Table, make_tables
 from driftlaw.reports.wording import difference_text, error_text, milliseconds_text, spread_text, units_text
 
 _STYLES = {"best": "bold green", "second": "underline", "": ""}
 _UNITS = "forward passes"
+_ALWAYS_SHOWN = ("error", "ms")
 _GAP = 3  # between two columns of a grid
 
 
@@ -35,21 +37,31 @@ class TerminalReport:
             yield Padding(Text(summarise(table), style="bold"), (0, 1))
             for note in table.notes:
                 yield Padding(Text(f"! {note}", style="yellow"), (0, 1))
+            if table.columns:
+                yield Padding(Text(describe_columns(table), style="dim"), (0, 1))
             yield Padding(Text(table.protocol.line, style="dim"), (0, 1, 1, 1))
 
 
-def render_terminal(records: Iterable[RunRecord]) -> TerminalReport:
-    """Return the tables of some records for ``rich`` to print."""
-    return TerminalReport(tuple(make_tables(records)))
+def render_terminal(records: Iterable[RunRecord], columns: tuple[str, ...] = ()) -> TerminalReport:
+    """Return the tables of some records for ``rich`` to print, with ``columns`` as further lines."""
+    return TerminalReport(tuple(replace(table, columns=columns) for table in make_tables(records)))
+
+
+def render_text(tables: Sequence[Table], command: str | None) -> str:
+    """Return the same as plain text, as wide as the window at hand or as ``COLUMNS`` says."""
+    console = Console(color_system=None)
+    with console.capture() as captured:
+        console.print(TerminalReport(tuple(tables)))
+    return captured.get()
 
 
 def _side_by_side(table: Table, width: int) -> Iterator[list[Row]]:
     """Yield as many rows at a time as fit beside each other."""
-    left = max(len(name) for name in [*table.domains, _UNITS]) + _GAP
+    left = max(len(name) for name in [*table.domains, *headings(table), _UNITS]) + _GAP
     rows: list[Row] = []
     used = left
     for row in table.rows:
-        needed = _width(row) + _GAP
+        needed = _width(row, table.columns) + _GAP
         if rows and used + needed > width:
             yield rows
             rows, used = [], left
@@ -58,8 +70,8 @@ def _side_by_side(table: Table, width: int) -> Iterator[list[Row]]:
     yield rows
 
 
-def _width(row: Row) -> int:
-    cells = [_with_spread(cell) for cell in row.summaries]
+def _width(row: Row, columns: Sequence[str]) -> int:
+    cells = [_with_spread(cell) for cell in row.summaries] + [cell_text(row, name) for name in columns]
     return max(len(line) for line in [*_heading(row).split("\n"), *cells])
 
 
@@ -82,6 +94,9 @@ def _grid(table: Table, rows: Sequence[Row]) -> Grid:
 def _add_facts(grid: Grid, table: Table, rows: Sequence[Row]) -> None:
     if table.baseline:
         grid.add_row("vs source", *[difference_text(row.difference) for row in rows])
+    for name in table.columns:
+        if name not in _ALWAYS_SHOWN:
+            grid.add_row(COLUMNS[name].heading, *[cell_text(row, name) for row in rows])
     costs = [cost_of(row) for row in rows]
     grid.add_section()
     grid.add_row("ms a step", *[milliseconds_text(cost.seconds) for cost in costs], style="dim")

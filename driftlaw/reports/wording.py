@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from driftlaw.reports.statistics import Difference
 
 MISSING = "–"
 
@@ -39,6 +42,15 @@ def error_text(error: float | None) -> str:
     return MISSING if error is None else f"{error:.1f}"
 
 
+def paper_text(error: float | None) -> str:
+    """Return a printed error with as many decimals as it was printed with, one or two.
+
+    >>> paper_text(15.7), paper_text(15.74), paper_text(None)
+    ('15.7', '15.74', '–')
+    """
+    return MISSING if error is None else f"{error:.2f}".removesuffix("0") if error % 1 else f"{error:.1f}"
+
+
 def spread_text(spread: float | None) -> str:
     """Return the standard deviation behind its sign, nothing where there is one seed only.
 
@@ -58,6 +70,14 @@ def difference_text(difference: float | None) -> str:
         return MISSING
     rounded = round(difference, 1)
     return f"{rounded:+.1f}".replace("-", "−") if rounded else "0.0"
+
+
+def interval_text(difference: Difference | None) -> str:
+    """Return a paired difference in points with its interval, a dash where there is none."""
+    if difference is None:
+        return MISSING
+    low, high = (f"{end:+.2f}".replace("-", "−") for end in (difference.low, difference.high))
+    return f"{difference.mean:+.2f} [{low}, {high}]".replace("-", "−")
 
 
 def flops_text(flops: float | None) -> str:

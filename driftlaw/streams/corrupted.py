@@ -131,6 +131,16 @@ class CorruptedStream(Stream):
                 yield Batch(images, labels, stretch.domain, index, starts_domain=number == 0)
                 index += 1
 
+    def clean(self, limit: int | None = None) -> CorruptedStream:
+        """Return a stream of the same images as they are, shuffled, in batches as large; at most ``limit`` of them."""
+        if isinstance(self.source, ArchiveSource):
+            raise UsageError(
+                f"«{self.source.name}» holds no clean images: name the dataset it was made from, and this as archive"
+            )
+        at_most = min(len(self.numbers), limit or len(self.numbers))
+        changes = {"schedule": "continual", "corruptions": (CLEAN,), "order": "shuffled", "limit": at_most}
+        return CorruptedStream(self.settings.model_copy(update=changes), self.pixels)
+
     def recipe(self) -> dict[str, Any]:
         """Return the settings, what is known of the data, and how the images were corrupted."""
         facts = {

@@ -34,8 +34,8 @@ EVERY_SETTING = [
     {"recompute": True},
     {"recompute": True, "detach_target": True},
     {"fisher_every": 2, "fisher_settling": 1},
-    {"fisher_every": 3, "fisher_settling": 1, "skip_below": 0.1},
-    {"fisher_every": 2, "fisher_settling": 1, "skip_below": 0.3, "grouping": "module", "recompute": True},
+    {"fisher_every": 3, "fisher_settling": 1, "skip_share": 0.5},
+    {"fisher_every": 2, "fisher_settling": 1, "skip_share": 0.9, "grouping": "module", "recompute": True},
 ]
 
 
@@ -58,7 +58,7 @@ def test_three_steps_equal_the_hand_written_ones(network, settings):
 
 
 def test_between_scored_batches_the_weights_stand_and_flat_tensors_too(network):
-    adapter = driftlaw.adapt(network, "law", fisher_every=3, fisher_settling=2, skip_below=0.2)
+    adapter = driftlaw.adapt(network, "law", fisher_every=3, fisher_settling=2, skip_share=0.9)
     kinds, weights = [], []
     for images in batches(7):
         kinds.append(adapter.next_step_kind())
@@ -75,7 +75,7 @@ def test_between_scored_batches_the_weights_stand_and_flat_tensors_too(network):
 
 def test_settings_that_contradict_each_other_are_refused(network):
     with pytest.raises(UsageError, match="goes with fisher_every of 2 or more"):
-        driftlaw.adapt(network, "law", skip_below=0.1)
+        driftlaw.adapt(network, "law", skip_share=0.1)
     with pytest.raises(UsageError, match="take moments = «fresh»"):
         driftlaw.adapt(network, "law", fisher_every=2, moments="kept")
 

@@ -64,6 +64,15 @@ def test_methods_can_be_chosen(runs):
     assert document["command"] == "driftlaw report runs --format json --methods law"
 
 
+def test_columns_can_be_asked_for(runs):
+    document = json.loads(invoke("runs", "-f", "json", "--columns", "worst,ece").stdout)
+    law = next(row for row in document["tables"][0]["rows"] if row["method"] == "law")
+    assert law["measures"] == {"worst": {"mean": 20.0, "std": None}, "ece": {"mean": None, "std": None}}
+    assert document["command"] == "driftlaw report runs --format json --columns worst,ece"
+    assert "worst 10, %" in invoke("runs", "-f", "terminal", "--columns", "worst").stdout
+    assert "did you mean «worst»" in str(invoke("runs", "--columns", "worts").exception)
+
+
 def test_a_method_that_was_not_run_names_the_nearest(runs):
     result = invoke("runs", "-f", "md", "--methods", "sorce")
     assert isinstance(result.exception, UsageError)
@@ -112,3 +121,40 @@ def test_errors_become_a_message_and_an_exit_code(runs, monkeypatch, capsys):
         main()
     assert stopped.value.code == 2
     assert "unknown format «pdf»" in capsys.readouterr().err
+
+
+def test_the_papers_figures_are_printed_beside_ours(runs):
+    result = invoke("runs", "--compare", "paper")
+    assert result.exit_code == 0
+    assert "| LAW | 1 | **20.0** | 15.7 ± 0.06 | +4.3 |" in result.stdout
+    assert "network wrn\\_16\\_1 (paper wrn\\_28\\_10)" in result.stdout
+    assert "Protocol: images: cifar10-embedded test" in result.stdout
+    assert "· precision: " in result.stdout
+
+
+def test_the_comparison_is_in_the_document_and_on_the_page(runs):
+    document = json.loads(invoke("runs", "--compare", "paper", "-f", "json").stdout)
+    assert document["command"] == "driftlaw report runs --format json --compare paper"
+    lines = {line["method"]: line for line in document["tables"][0]["paper"]["rows"]}
+    assert lines["law"]["paper"] == {"mean": 15.7}
+    assert lines["law"]["difference"]["mean"] == pytest.approx(4.3)
+    assert lines["law"]["domains"]["fog"] == {"ours": 20.0, "paper": 12.8}
+    invoke("runs", "--compare", "paper", "-f", "html")
+    assert "Beside the paper" in (runs / "report.html").read_text(encoding="utf-8")
+
+
+def test_without_it_nothing_of_the_paper_is_told(runs):
+    assert "paper" not in json.loads(invoke("runs", "-f", "json").stdout)["tables"][0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-f", "csv", "--compare", "paper"], "goes with --format html, md"),
+        (["--compare", "papr"], "did you mean «paper»"),
+    ],
+)
+def test_a_comparison_that_cannot_be_made_is_refused(runs, words, message):
+    error = invoke("runs", *words).exception
+    assert isinstance(error, UsageError)
+    assert message in str(error)

@@ -244,7 +244,10 @@ def test_the_environments_data_folder_is_the_default(tmp_path, monkeypatch):
     ("name", "command"),
     [
         ("wrn_28_10", "driftlaw train --dataset cifar10 --model wrn_28_10"),
-        ("wrn_40_2-cifar100", "driftlaw train --dataset cifar100 --model wrn_40_2"),
+        (
+            "wrn_40_2-cifar100",
+            "driftlaw train --dataset cifar100 --model wrn_40_2 --set augmentation=augmix --set normalise=half",
+        ),
     ],
 )
 def test_a_network_without_weights_says_how_to_make_them(tmp_path, name, command):

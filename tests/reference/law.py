@@ -30,10 +30,11 @@ class HandLaw:
             "fisher_decay": 1.0,
             "fisher_every": 1,
             "fisher_settling": 20,
-            "skip_below": 0.0,
+            "skip_share": 0.0,
             "recompute": False,  # changes memory, no number
         } | settings
         self.skipped: set[str] = set()
+        self.was_scored = True
         self.learning: dict[str, nn.Parameter] = {}
         for module_name, module in self.model.named_modules():
             if isinstance(module, nn.Conv2d | nn.BatchNorm2d | nn.GroupNorm | nn.LayerNorm):
@@ -58,9 +59,12 @@ class HandLaw:
                 self.diagonal[name] = self.settings["fisher_decay"] * self.diagonal[name] + squared
         weights = self._weights()
         gradients = self._loss_gradients(images, augmented)
+        if not scored and self.was_scored:
+            self._choose_skipped(weights)
+        self.was_scored = scored
         self.steps += 1
         for name, value in self.learning.items():  # Eq. 10
-            if not scored and self._is_skipped(name, weights[name]):
+            if not scored and name in self.skipped:
                 continue
             rate = self.settings["learning_rate"] * weights[name]
             value.data = value.data - rate * self._adam_direction(name, gradients[name])
@@ -71,14 +75,15 @@ class HandLaw:
         settled = self.steps - self.settings["fisher_settling"]
         return settled < 0 or settled % self.settings["fisher_every"] == 0
 
-    def _is_skipped(self, name: str, weight: float) -> bool:
-        """A tensor stands still from a weight clearly below the bound on, until it is clearly above."""
-        bound = self.settings["skip_below"]
-        if weight < bound / 1.25:
-            self.skipped.add(name)
-        if weight >= bound * 1.25:
-            self.skipped.discard(name)
-        return name in self.skipped
+    def _choose_skipped(self, weights: dict[str, float]) -> None:
+        """The flattest tensors, up to a share of all entries; one that moves counts as a quarter sharper."""
+        order = sorted(weights, key=lambda name: weights[name] * (1 if name in self.skipped else 1.25))
+        total = sum(value.numel() for value in self.learning.values())
+        self.skipped, passed = set(), 0
+        for name in order:
+            passed += self.learning[name].numel()
+            if passed <= self.settings["skip_share"] * total:
+                self.skipped.add(name)
 
     def _gradients(self, loss: Tensor) -> dict[str, Tensor]:
         self.model.zero_grad()

@@ -44,13 +44,37 @@ def test_the_lowest_and_the_second_lowest_are_marked_in_every_column():
         ["second", ""],
         ["best", "second"],
     ]
-    assert [rows[name].summaries[0].mark for name in ("LAW", "Source", "BN-1")] == ["best", "second", "second"]
+    assert [rows[name].summaries[0].mark for name in ("LAW", "Source", "BN-1")] == ["second", "second", "second"]
+
+
+def test_best_is_only_who_is_parted_from_every_other_row():
+    sure = {"source": [45] * 15, "norm": [30] * 15, "law": [20] * 15}
+    rows = by_label(make_tables([make_record(name, errors) for name, errors in sure.items()])[0])
+    assert [rows[name].summaries[0].mark for name in ("LAW", "BN-1", "Source")] == ["best", "second", ""]
+    doubtful = {"norm": [10, 30] * 7 + [20], "law": [19] * 15}
+    rows = by_label(make_tables([make_record(name, errors) for name, errors in doubtful.items()])[0])
+    assert [rows[name].summaries[0].mark for name in ("LAW", "BN-1")] == ["second", "second"]
+
+
+def test_rows_that_share_no_seed_are_not_parted():
+    records = [make_record("norm", [30] * 15, seed=1), make_record("law", [20] * 15, seed=2)]
+    rows = by_label(make_tables(records)[0])
+    assert rows["LAW"].summaries[0].mark == "second"
+    assert rows["BN-1"].to_lowest is None
+
+
+def test_every_row_tells_how_far_it_is_from_the_lowest():
+    records = [make_record(name, errors) for name, errors in {"norm": [32] * 15, "law": [20] * 15}.items()]
+    rows = by_label(make_tables(records)[0])
+    assert rows["LAW"].to_lowest is None
+    assert rows["BN-1"].to_lowest.mean == pytest.approx(12.0)
+    assert (rows["BN-1"].to_lowest.seeds, rows["BN-1"].to_lowest.units) == (1, 15)
 
 
 def test_figures_that_print_alike_share_their_mark():
     close = [make_record(name, {"fog": error}, batch_size=10_000) for name, error in [("law", 10.01), ("tent", 10.04)]]
     rows = make_tables([*close, make_record("norm", {"fog": 11.0}, batch_size=10_000)])[0].rows
-    assert {row.label: row.domains[0].mark for row in rows} == {"LAW": "best", "TENT": "best", "BN-1": "second"}
+    assert {row.label: row.domains[0].mark for row in rows} == {"LAW": "second", "TENT": "second", "BN-1": "second"}
 
 
 def test_a_row_alone_is_not_ranked():

@@ -1,0 +1,128 @@
+"""``driftlaw tune``: settings chosen on the four held-out corruptions, never on the fifteen that are reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from driftlaw.experiments.cells import Cell
+    from driftlaw.experiments.tuning import Outcome, Tuning
+    from driftlaw.experiments.workbench import Workbench
+    from driftlaw.records import RunRecord
+
+
+def tune(
+    preset: Annotated[str, typer.Argument(help="A name of `driftlaw list presets`, or a TOML file of your own.")],
+    method: Annotated[str, typer.Option(help="Whose settings are tuned.")] = "law",
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(help="A setting and its values: tau=0.6,0.8,1.0. For law, values around the preset's by default."),
+    ] = None,
+    search: Annotated[
+        str, typer.Option(help="coordinate: one setting at a time, two rounds; grid: every combination.")
+    ] = "coordinate",
+    seeds: Annotated[str, typer.Option(help="Such as 1 or 1-3; an error is the mean over them.")] = "1",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting that stays: law.grouping=module, stream.severity=3.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Images a domain; all of them by default.")] = None,
+    out: Annotated[Path, typer.Option(help="The folder that PRESET.json and the records go to.")] = Path(
+        "results/tuning"
+    ),
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
+    data_dir: Annotated[Path | None, typer.Option(help="Where the data lies; DRIFTLAW_DATA by default.")] = None,
+    checkpoint_seconds: Annotated[float, typer.Option(help="How much work a kill may cost.")] = 30.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was tried as one JSON document.")] = False,
+) -> None:
+    """Choose a method's settings on the held-out corruptions, and write what was tried to OUT/PRESET.json.
+
+    Speckle noise, Gaussian blur, spatter and saturate are looked at, in a continual stream as the preset makes it. A
+    stream with any of the fifteen corruptions that results are reported on is refused.
+
+    A trial whose finished record is there is not run again: the same command goes on after a kill.
+
+    Such as
+
+    driftlaw tune embedded --limit 400
+
+    driftlaw tune cifar10-c --seeds 1-3 --device cuda --grid learning_rate=2e-4,5e-4,1e-3 --grid tau=0.8,1.0
+    """
+    from driftlaw.cli.console import command_line, progress_bar
+    from driftlaw.experiments import tuning as room
+    from driftlaw.experiments.workbench import Workbench
+    from driftlaw.models import weights_sha256
+    from driftlaw.probes import pick_device
+
+    plan = room.plan_tuning(
+        preset, method=method, grid=grid or (), search=search, seeds=seeds, limit=limit, assignments=set_ or ()
+    )
+    bench = Workbench(pick_device(device), data_dir)
+    for cell in plan.cells:
+        room.refuse_benchmark(bench.stream(cell))
+    bench.check(plan.cells)
+    target, folder = out / plan.file_name, out / plan.cells[0].preset
+    sha256 = weights_sha256(bench.network(plan.cells[0].model["weights"]))
+
+    def run_cells(cells: Sequence[Cell]) -> list[RunRecord]:
+        found = [cell.finished_record(folder) for cell in cells]
+        room.check_networks(found, sha256)
+        return [
+            record or _run(bench, cell, folder, bar, checkpoint_seconds)
+            for cell, record in zip(cells, found, strict=True)
+        ]
+
+    with progress_bar() as bar:
+        trials = bar.add_task("trials", total=plan.most_trials)
+        outcome = room.tune(plan, run_cells, told=lambda so_far: bar.update(trials, completed=len(so_far.trials)))
+    # Only now: who finds the file may take it for a choice.
+    room.write_tuning(room.tuning_document(plan, outcome, command=command_line(), folder=folder.name), target)
+    if as_json:
+        print(target.read_text(encoding="utf-8"), end="")
+    else:
+        _print(plan, outcome, target)
+
+
+def _run(bench: Workbench, cell: Cell, folder: Path, bar: Progress, checkpoint_seconds: float) -> RunRecord:
+    from driftlaw.cli.console import command_line
+
+    task = bar.add_task(f"{cell.label} seed {cell.seed}", total=None)
+    record = bench.run(
+        cell,
+        folder,
+        command=command_line(),
+        checkpoint_seconds=checkpoint_seconds,
+        started=lambda steps: bar.update(task, total=steps),
+        progress=lambda line: bar.update(task, completed=line["batch"] + 1),
+    )
+    bar.remove_task(task)
+    return record
+
+
+def _print(plan: Tuning, outcome: Outcome, target: Path) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from driftlaw.experiments.tuning import at_the_edge
+    from driftlaw.reports.wording import short_name
+
+    table = Table(box=box.SIMPLE_HEAD, title="Error on held-out corruptions, %", title_style="bold")
+    for name in [*plan.grid, *outcome.choice.error_by_domain, "mean"]:
+        heading = short_name(name).replace(" ", "\n")
+        table.add_column(heading, justify="right", no_wrap=True, vertical="bottom")
+    for trial in outcome.trials:
+        figures: list[Any] = [*trial.error_by_domain.values(), trial.mean_error]
+        told = [*map(str, trial.values.values()), *[f"{figure:.1f}" for figure in figures]]
+        table.add_row(*told, style="bold green" if trial is outcome.choice else "")
+    Console().print(table)
+    chosen = " ".join(f"--set {plan.cells[0].method}.{name}={value}" for name, value in outcome.choice.values.items())
+    print(f"chosen of {len(outcome.trials)} trials: {chosen}")
+    if edges := at_the_edge(plan, outcome.choice.values):
+        print(f"at the edge of what was tried: {', '.join(edges)}; a wider --grid may find better values")
+    print(f"{target} tells what was tried; `driftlaw reproduce` shows it as a row of its own")

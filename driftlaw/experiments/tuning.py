@@ -1,0 +1,307 @@
+"""Settings chosen on the four held-out corruptions: what is tried, what is chosen, and the fifteen left unseen."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal
+
+from driftlaw.adapters import registered_methods
+from driftlaw.contract import Stream
+from driftlaw.corruptions import list_corruptions
+from driftlaw.errors import UsageError, collected, unknown
+from driftlaw.experiments.cells import Cell, plan_run
+from driftlaw.files import atomic_path
+from driftlaw.records import RunRecord
+from driftlaw.records.run_record import HOW_A_STEP_IS_RUN
+from driftlaw.settings import merge, parse, parse_assignments
+
+FORMAT = "driftlaw-tuning-1"
+ROUNDS = 2  # over all coordinates; the second seldom moves more than one of them
+FACTORS = {"learning_rate": (0.2, 0.5, 1.0, 2.0), "consistency_weight": (0.3, 1.0, 3.0)}  # of the preset's own
+TAUS = (0.6, 0.8, 1.0, 1.3)
+
+Values = dict[str, Any]
+Grid = Mapping[str, Sequence[Any]]
+RunCells = Callable[[Sequence[Cell]], list[RunRecord]]
+"""Runs cells, or finds their finished records, and returns a record each in the same order."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What is to be tuned: the cells of one method with the preset's own settings, and which values are tried.
+
+    Attributes:
+        cells: one a seed, on a stream of held-out corruptions.
+        grid: the values of each setting, in the order in which settings are searched.
+        start: the preset's own values of those settings; they are tried first.
+        search: ``coordinate`` changes one setting at a time, ``grid`` tries every combination.
+    """
+
+    cells: tuple[Cell, ...]
+    grid: Grid
+    start: Values
+    search: Literal["coordinate", "grid"] = "coordinate"
+
+    @property
+    def file_name(self) -> str:
+        """The name of the file that tells what was tried: PRESET.json for LAW, PRESET-METHOD.json for another."""
+        first = self.cells[0]
+        return f"{first.preset}.json" if first.method == "law" else f"{first.preset}-{first.method}.json"
+
+    def cells_of(self, values: Mapping[str, Any]) -> list[Cell]:
+        """Return the cells of one trial, one a seed."""
+        label = " ".join(f"{name}={value}" for name, value in values.items())
+        return [replace(cell, settings=merge(cell.settings, values), label=label) for cell in self.cells]
+
+    @property
+    def most_trials(self) -> int:
+        """How many trials there are at most."""
+        sizes = [len(_with_start(self, name)) for name in self.grid]
+        if self.search == "grid":
+            combinations = list(itertools.product(*self.grid.values()))
+            return len(combinations) + (tuple(self.start.values()) not in combinations)
+        return 1 + ROUNDS * sum(size - 1 for size in sizes)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Some values that were tried: per cent wrong on held-out corruptions, and the records that say so."""
+
+    values: Values
+    mean_error: float
+    error_by_domain: dict[str, float]
+    records: tuple[str, ...]
+
+
+@dataclass
+class Outcome:
+    """What has been tried so far."""
+
+    trials: list[Trial] = field(default_factory=list)
+
+    @property
+    def choice(self) -> Trial:
+        """The trial with the lowest error; of equals the one tried first, which is nearer to the preset."""
+        return min(self.trials, key=lambda trial: trial.mean_error)
+
+
+# --- what is tuned ---------------------------------------------------------------------------------------------------
+
+
+def plan_tuning(
+    preset: str,
+    *,
+    method: str = "law",
+    grid: Sequence[str] = (),
+    search: str = "coordinate",
+    seeds: str = "1",
+    limit: int | None = None,
+    assignments: Sequence[str] = (),
+) -> Tuning:
+    """Return what ``driftlaw tune`` asks for; a stream that is not of held-out corruptions alone is refused.
+
+    Args:
+        preset: a benchmark; its corruptions are replaced by the held-out ones where it does not name any.
+        method: whose settings are tuned.
+        grid: such as ``tau=0.6,0.8``; for LAW a grid around the preset's values where left out.
+        search: ``coordinate`` or ``grid``.
+        seeds: such as ``1-3``; a trial's error is the mean over them.
+        limit: images a domain.
+        assignments: ``--set`` of the command line.
+    """
+    if search not in ("coordinate", "grid"):
+        raise unknown("search", search, ("coordinate", "grid"))
+    cells = plan_run(preset, assignments=assignments, limit=limit, methods=method, seeds=seeds)
+    if len({cell.method for cell in cells}) != 1:
+        raise UsageError(f"--method {method}: one method is tuned at a time")
+    cells = [replace(cell, stream={"corruptions": "held_out", **cell.stream}) for cell in cells]
+    kind = registered_methods()[method].Config
+    settings = parse(kind, cells[0].settings, where=f"method {method}").model_dump(mode="json")
+    chosen = _parse_grid(grid, method, settings) if grid else _default_grid(method, settings)
+    return Tuning(tuple(cells), chosen, {name: settings[name] for name in chosen}, search)
+
+
+def _default_grid(method: str, settings: Mapping[str, Any]) -> Grid:
+    if not {"learning_rate", "tau", "consistency_weight"} <= set(settings):
+        raise UsageError(f"there is no grid for {method}: give one, such as --grid learning_rate=1e-4,1e-3")
+    around = {
+        name: [float(f"{factor * settings[name]:.6g}") for factor in factors] for name, factors in FACTORS.items()
+    }
+    return {"learning_rate": around["learning_rate"], "tau": TAUS, "consistency_weight": around["consistency_weight"]}
+
+
+def _parse_grid(texts: Sequence[str], method: str, settings: Mapping[str, Any]) -> Grid:
+    grid: dict[str, list[Any]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        name = name.strip().removeprefix(f"{method}.")
+        if not equals or not values.strip():
+            raise UsageError(f"--grid {text}: expected a setting and its values, such as tau=0.6,0.8,1.0")
+        if name not in settings:
+            raise unknown(f"setting of {method}", name, list(settings))
+        if name in grid:
+            raise UsageError(f"--grid names {name} twice: give all of its values at once, {name}=A,B,C")
+        grid[name] = [_value(part) for part in values.split(",")]
+    return grid
+
+
+def _value(text: str) -> Any:
+    return parse_assignments([f"value={text.strip()}"])["value"]
+
+
+# --- what may be looked at -------------------------------------------------------------------------------------------
+
+
+def refuse_benchmark(stream: Stream) -> None:
+    """Raise unless every domain of a stream is a held-out corruption, whatever the preset that it came from is called.
+
+    The stream itself is asked what it will hand out: names such as «all» are corruptions by then.
+    """
+    recipe = stream.recipe()
+    if "corruptions" not in recipe:
+        raise UsageError(f"a {type(stream).__name__} does not tell its corruptions: settings cannot be tuned on it")
+    _refuse(recipe["corruptions"], "the stream")
+
+
+def _refuse(names: Iterable[str], where: str) -> None:
+    allowed = list_corruptions("held_out")
+    found = [name for name in dict.fromkeys(names) if name not in allowed]
+    if found:
+        reported = "on which results are reported" if set(found) & set(list_corruptions()) else "none of the held-out"
+        raise UsageError(
+            f"{where} holds {', '.join(found)}, {reported}: settings are chosen on {', '.join(allowed)} alone; leave "
+            "the corruptions out of the preset and of --set, or name some of these"
+        )
+
+
+# --- the search ------------------------------------------------------------------------------------------------------
+
+
+def tune(tuning: Tuning, run_cells: RunCells, *, told: Callable[[Outcome], None] = lambda outcome: None) -> Outcome:
+    """Try values until the search is over; return all that was tried.
+
+    Args:
+        tuning: what is tuned.
+        run_cells: runs the cells of a trial, or of several.
+        told: called after every trial, to show how far things have come.
+    """
+    outcome = Outcome()
+    searched = _combinations(tuning) if tuning.search == "grid" else _coordinates(tuning, outcome)
+    for together in searched:
+        for values in together:
+            if values not in [trial.values for trial in outcome.trials]:
+                outcome.trials.append(_trial(values, run_cells(tuning.cells_of(values))))
+                told(outcome)
+    return outcome
+
+
+def _combinations(tuning: Tuning) -> Iterator[list[Values]]:
+    yield [dict(tuning.start)]
+    yield [dict(zip(tuning.grid, values, strict=True)) for values in itertools.product(*tuning.grid.values())]
+
+
+def _coordinates(tuning: Tuning, outcome: Outcome) -> Iterator[list[Values]]:
+    """Yield the values of one setting after the other, the others at the best so far; ``outcome`` grows meanwhile."""
+    yield [dict(tuning.start)]
+    for _ in range(ROUNDS):
+        before = outcome.choice
+        for name in tuning.grid:
+            best = outcome.choice.values
+            yield [{**best, name: value} for value in _with_start(tuning, name)]
+        if outcome.choice is before:
+            return
+
+
+def _with_start(tuning: Tuning, name: str) -> list[Any]:
+    values = list(dict.fromkeys(tuning.grid[name]))
+    return values if tuning.start[name] in values else [*values, tuning.start[name]]
+
+
+def at_the_edge(tuning: Tuning, values: Mapping[str, Any]) -> list[str]:
+    """Return the settings whose value is the lowest or the highest that was tried: a wider grid may find a better."""
+    numbers = {name: _with_start(tuning, name) for name in tuning.grid if _is_number(values[name])}
+    return [name for name, tried in numbers.items() if len(tried) > 1 and values[name] in (min(tried), max(tried))]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _trial(values: Values, records: Sequence[RunRecord]) -> Trial:
+    for record in records:
+        _refuse(record.header["stream"]["corruptions"], f"the record {record.path}")
+    names = list(records[0].error_by_domain)
+    return Trial(
+        values=values,
+        mean_error=round(fmean(record.mean_error for record in records), 4),
+        error_by_domain={name: round(fmean(record.error_by_domain[name] for record in records), 4) for name in names},
+        records=tuple(record.path.name for record in records if record.path),
+    )
+
+
+# --- what is written -------------------------------------------------------------------------------------------------
+
+
+def tuning_document(tuning: Tuning, outcome: Outcome, *, command: str, folder: str) -> dict[str, Any]:
+    """Return what was tried and what is chosen, as plain data.
+
+    Args:
+        tuning: what was tuned.
+        outcome: all that was tried.
+        command: what it was started with.
+        folder: where the records lie, as seen from the file.
+    """
+    first, choice = tuning.cells[0], outcome.choice
+    return {
+        "format": FORMAT,
+        "command": command,
+        "preset": first.preset,
+        "method": first.method,
+        "settings": _for_a_run(merge(first.settings, choice.values)),
+        "chosen": choice.values,
+        "at_the_edge": at_the_edge(tuning, choice.values),
+        "mean_error": choice.mean_error,
+        "search": tuning.search,
+        "grid": {name: list(values) for name, values in tuning.grid.items()},
+        "seeds": [cell.seed for cell in tuning.cells],
+        "stream": dict(first.stream),
+        "model": dict(first.model),
+        "folder": folder,
+        "trials": [
+            {
+                "tried": trial.values,
+                "mean_error": trial.mean_error,
+                "error_by_domain": trial.error_by_domain,
+                "records": list(trial.records),
+            }
+            for trial in outcome.trials
+        ],
+    }
+
+
+def _for_a_run(settings: Mapping[str, Any]) -> Values:
+    """Return settings without those of how a step is run: tuning in a hurry must not change how a table is made."""
+    return {name: value for name, value in settings.items() if name not in HOW_A_STEP_IS_RUN}
+
+
+def write_tuning(document: Mapping[str, Any], path: Path) -> None:
+    """Write what was tried; the file is whole at any moment."""
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def check_networks(records: Iterable[RunRecord | None], sha256: str) -> None:
+    """Refuse to go on from trials that were made with other weights of the same name."""
+    others = [
+        f"{record.path}: {str(record.header['model'].get('sha256'))[:8]}, here {sha256[:8]}"
+        for record in records
+        if record is not None and record.header["model"].get("sha256") != sha256
+    ]
+    if others:
+        raise collected("these trials were made with other weights of the same name (choose another --out):", others)
