@@ -21,7 +21,7 @@ OTHER_SETTINGS = [
     ("tent", {"optimizer": "sgd"}),
     ("law", {"fisher": "per_sample"}),
     ("law", {"moments": "kept", "grouping": "block"}),
-    ("law", {"fisher_every": 2, "fisher_settling": 1, "skip_share": 0.8, "recompute": True}),
+    ("law", {"fisher_every": 2, "fisher_settling": 1, "skip_share": 0.8, "augment_every": 2, "recompute": True}),
     ("law", {"compat": "released_2024", "reduction": "trace"}),
     ("law", {"statistics": "window", "window": 10, "layers": ["conv", "norm", "linear", "head"]}),
     ("tent", {"statistics": "window", "window": 10, "minimum_batch": 3}),

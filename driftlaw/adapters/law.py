@@ -55,6 +55,7 @@ class Law(Adapter, name="law"):
             "fisher_every",
             "fisher_settling",
             "skip_share",
+            "augment_every",
             "recompute",
             "more_facts",
         }
@@ -87,6 +88,8 @@ class Law(Adapter, name="law"):
         """How many first batches are all scored, whatever ``fisher_every`` says: the weights settle in them."""
         skip_share: float = Field(default=0.0, ge=0.0, lt=1.0)
         """The flattest tensors, as many as hold this share of all parameters, get no gradient on unscored batches."""
+        augment_every: PositiveInt = 1
+        """On unscored batches, every how many the augmented pass is made; the others go down the entropy alone."""
         recompute: bool = False
         """Whether the augmented pass is made twice, so that one graph lives at a time: less memory, a ninth slower."""
         more_facts: bool = False
@@ -120,8 +123,12 @@ class Law(Adapter, name="law"):
 
     def adapt(self, images: Tensor) -> Output:
         """Answer the batch, weigh the tensors, take one step."""
+        kind = self.next_step_kind()
+        if kind == "entropy":
+            with self._standing_still() as moving:
+                return self.replayed(self._unscored_step, images, variant=moving)
         augmented = augment(images, Draw.from_generator(self.generator))
-        if self.next_step_kind() == "unscored":
+        if kind == "unscored":
             with self._standing_still() as moving:
                 return self.replayed(self._unscored_step, images, augmented, variant=moving)
         self.known.pop("moving", None)
@@ -130,9 +137,12 @@ class Law(Adapter, name="law"):
         return self.replayed(self._scored_step, images, augmented)
 
     def next_step_kind(self) -> str:
-        """Return ``scored`` where the next batch adds to the Fisher information, else ``unscored``."""
+        """Return ``scored`` where the next batch adds to the Fisher information, else ``unscored``, or ``entropy``."""
         since = self.steps - self.config.fisher_settling
-        return "unscored" if since >= 0 and since % self.config.fisher_every else "scored"
+        since_scored = since % self.config.fisher_every if since >= 0 else 0
+        if not since_scored:
+            return "scored"
+        return "entropy" if since_scored % self.config.augment_every else "unscored"
 
     def _scored_step(self, images: Tensor, augmented: Tensor) -> Output:
         parameters = self._tensors()
@@ -143,7 +153,7 @@ class Law(Adapter, name="law"):
         self._descend(parameters, gradients, self.config.learning_rate * weights[self.groups.member])
         return Output(logits.detach(), facts)
 
-    def _unscored_step(self, images: Tensor, augmented: Tensor) -> Output:
+    def _unscored_step(self, images: Tensor, augmented: Tensor | None = None) -> Output:
         """Take a step with the weights as they are; tensors that stand still have no gradient."""
         weights, facts = self._weighed()
         rates = self.config.learning_rate * weights[self.groups.member]
@@ -198,8 +208,11 @@ class Law(Adapter, name="law"):
                 "fisher_every > 1 leaves gradients out that moments = «kept» and compat = «released_2024» hang on: "
                 "take moments = «fresh» and compat = «none»"
             )
-        if settings.skip_share > 0 and settings.fisher_every == 1:
-            raise UsageError("skip_share acts on batches that are not scored: it goes with fisher_every of 2 or more")
+        idle = [name for name, off in (("skip_share", 0), ("augment_every", 1)) if getattr(settings, name) != off]
+        if idle and settings.fisher_every == 1:
+            raise UsageError(
+                f"{' and '.join(idle)}: acts on batches that are not scored, and goes with fisher_every of 2 or more"
+            )
 
     def _information(self, images: Tensor, logits: Tensor) -> Tensor:
         """Return the Fisher information of this batch, a number a tensor (Eq. 2 and 3)."""
@@ -215,8 +228,10 @@ class Law(Adapter, name="law"):
         consistency = cross_entropy_between(target, answer)  # Eq. 8
         return entropy(logits) + self.config.consistency_weight * consistency  # Eq. 9
 
-    def _gradients(self, logits: Tensor, augmented: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    def _gradients(self, logits: Tensor, augmented: Tensor | None, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
         """Return the loss's gradient over the parameters; the graph of the logits is used up."""
+        if augmented is None:
+            return list(torch.autograd.grad(entropy(logits), parameters, materialize_grads=True))
         if not self.config.recompute:
             loss = self._loss(logits, self.model(augmented))
             return list(torch.autograd.grad(loss, parameters, materialize_grads=True))

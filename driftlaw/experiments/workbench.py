@@ -18,6 +18,7 @@ from driftlaw.experiments.cells import Cell
 from driftlaw.ingredients.cached import cache_folder
 from driftlaw.ingredients.source_data import SourceData
 from driftlaw.models import load_model, weights_sha256
+from driftlaw.processor import keep_freed_memory
 from driftlaw.records import RunRecord
 from driftlaw.streams import CorruptedStream, make_stream
 
@@ -32,6 +33,8 @@ class Workbench:
 
     def __init__(self, device: torch.device, data_dir: Path | None = None) -> None:
         self.device, self.data_dir = device, data_dir
+        if device.type == "cpu":
+            keep_freed_memory()  # every step asks for the same blocks again
         self._networks: dict[str, nn.Module] = {}
         self._sources: dict[str, SourceData] = {}
         self._stream: CorruptedStream | None = None

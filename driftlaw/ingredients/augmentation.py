@@ -75,6 +75,8 @@ class Draw:
 
 def augment(images: Tensor, draw: Draw) -> Tensor:
     """Return images (n, c, h, w) in [0, 1] with one draw applied to all of them; no gradient flows."""
+    channels_last = images.is_contiguous(memory_format=torch.channels_last)
+    layout = torch.channels_last if channels_last else torch.contiguous_format
     with torch.no_grad(), full_precision(images):
         images = images.clamp(0, 1)
         for name, amount in draw.jitter:
@@ -82,7 +84,8 @@ def augment(images: Tensor, draw: Draw) -> Tensor:
         images = _move_and_blur(images, draw)
         if draw.flip:
             images = images.flip(3)
-        return (images + NOISE * _noise_like(images, draw.noise_seed)).clamp(0, 1)
+        noisy = (images + NOISE * _noise_like(images, draw.noise_seed)).clamp(0, 1)
+        return noisy.contiguous(memory_format=layout)
 
 
 def _noise_like(images: Tensor, seed: int) -> Tensor:

@@ -36,7 +36,7 @@ def test_a_step_is_told_beside_the_references_and_written(tmp_path):
     assert [line.split("  ")[0] for line in lines[2:5]] == ["forward only", "plain TENT", "plain LAW"]
     record = json.loads(path.read_text())
     assert record["bench"] == "step"
-    assert record["command"].startswith("driftlaw ")
+    assert record["command"].startswith("driftlaw")
 
 
 def test_a_variant_of_the_users_own_is_measured_too():

@@ -31,6 +31,7 @@ class HandLaw:
             "fisher_every": 1,
             "fisher_settling": 20,
             "skip_share": 0.0,
+            "augment_every": 1,
             "recompute": False,  # changes memory, no number
         } | settings
         self.skipped: set[str] = set()
@@ -58,7 +59,7 @@ class HandLaw:
             for name, squared in self._squared_scores(images).items():  # Eq. 3 and 4
                 self.diagonal[name] = self.settings["fisher_decay"] * self.diagonal[name] + squared
         weights = self._weights()
-        gradients = self._loss_gradients(images, augmented)
+        gradients = self._loss_gradients(images, augmented if scored or self._is_augmented() else None)
         if not scored and self.was_scored:
             self._choose_skipped(weights)
         self.was_scored = scored
@@ -74,6 +75,10 @@ class HandLaw:
     def _is_scored(self) -> bool:
         settled = self.steps - self.settings["fisher_settling"]
         return settled < 0 or settled % self.settings["fisher_every"] == 0
+
+    def _is_augmented(self) -> bool:
+        since_scored = (self.steps - self.settings["fisher_settling"]) % self.settings["fisher_every"]
+        return since_scored % self.settings["augment_every"] == 0
 
     def _choose_skipped(self, weights: dict[str, float]) -> None:
         """The flattest tensors, up to a share of all entries; one that moves counts as a quarter sharper."""
@@ -147,9 +152,11 @@ class HandLaw:
         scaled = {group: ((w - low) / (high - low + 1e-8)) ** self.settings["tau"] for group, w in sharpness.items()}
         return {name: scaled[self._group_of(name)] for name in self.diagonal}
 
-    def _loss_gradients(self, images: Tensor, augmented: Tensor) -> dict[str, Tensor]:
-        """Eq. 8 and 9, an image and a class at a time."""
-        answer, other = self.model(images), self.model(augmented)
+    def _loss_gradients(self, images: Tensor, augmented: Tensor | None) -> dict[str, Tensor]:
+        """Eq. 8 and 9, an image and a class at a time; Eq. 8 alone without augmented images."""
+        answer = self.model(images)
+        other = answer if augmented is None else self.model(augmented)
+        consistency_weight = 0.0 if augmented is None else self.settings["consistency_weight"]
         loss = torch.zeros((), dtype=images.dtype)
         for number in range(len(images)):
             own = _probabilities(answer[number])
@@ -158,7 +165,7 @@ class HandLaw:
             for label in range(len(own)):
                 loss = loss - own[label] * own[label].log() / len(images)
                 consistency = -target[label] * seen[label].log() / len(images)
-                loss = loss + self.settings["consistency_weight"] * consistency
+                loss = loss + consistency_weight * consistency
         return self._gradients(loss)
 
     def _adam_direction(self, name: str, gradient: Tensor) -> Tensor:
