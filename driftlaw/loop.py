@@ -182,7 +182,7 @@ class _Run:
             "images": len(images),
             "wrong": wrong,
             **({} if kind == "step" else {"kind": kind}),
-            "facts": {name: _plain(value) for name, value in output.facts.items()},
+            "facts": plain_facts(output.facts),
             **self.measures.of_answers(output.logits, batch.labels),
             **cost,
             "timing": {"seconds": watch.seconds},
@@ -257,6 +257,11 @@ def _model_facts(model: torch.nn.Module) -> Line:
         "parameters": sum(value.numel() for value in model.parameters()),
         "sha256": weights_sha256(model),
     }
+
+
+def plain_facts(facts: Mapping[str, Tensor | float]) -> dict[str, float | list[float | None] | None]:
+    """Return facts as a record keeps them."""
+    return {name: _plain(value) for name, value in facts.items()}
 
 
 def _plain(value: Tensor | float) -> float | list[float | None] | None:

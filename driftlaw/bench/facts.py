@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from driftlaw.bench.networks import Network
 from driftlaw.bench.timing import Told, clock_of, kernels, silent, spread, take_turns
 from driftlaw.bench.variants import Contender, Variant, sort_out
+from driftlaw.loop import plain_facts
 from driftlaw.probes import environment
 from driftlaw.records.jsonl import dump_line
 
@@ -94,15 +95,3 @@ class _Recording(Contender):
         facts = plain_facts(output.facts) if self._facts else {}
         self.numbers = sum(len(value) if isinstance(value, list) else 1 for value in facts.values())
         return dump_line({"images": len(images), "wrong": wrong, "facts": facts})
-
-
-def plain_facts(facts: Mapping[str, Tensor | float]) -> dict[str, float | list[float]]:
-    """Return facts as a record keeps them: plain numbers of six digits."""
-    return {name: _plain(value) for name, value in facts.items()}
-
-
-def _plain(value: Tensor | float) -> float | list[float]:
-    if not isinstance(value, Tensor):
-        return float(f"{value:.6g}")
-    numbers = [float(f"{number:.6g}") for number in value.detach().flatten().tolist()]
-    return numbers if value.ndim else numbers[0]

@@ -6,9 +6,10 @@ import json
 
 import torch
 
-from driftlaw.bench.facts import compare_facts, plain_facts
+from driftlaw.bench.facts import compare_facts
 from driftlaw.bench.networks import make_networks
 from driftlaw.bench.variants import REFERENCE_VARIANTS, Variant
+from driftlaw.loop import plain_facts
 
 
 def test_the_same_steps_are_timed_with_and_without_the_facts():
