@@ -197,9 +197,10 @@ class _Run:
         with torch.no_grad():
             _, forward = count_flops(lambda: self.adapter.model(images))
         before = copy.deepcopy(self.adapter.state_dict())
-        if not self.lines:
-            self.adapter.step(images)
-        _, step = count_flops(lambda: self.adapter.step(images))
+        with self.adapter.as_written():
+            if not self.lines:
+                self.adapter.step(images)
+            _, step = count_flops(lambda: self.adapter.step(images))
         self.adapter.load_state_dict(before)
         per_image = {"step_flops_per_image": step // len(images), "forward_flops_per_image": forward // len(images)}
         self.costs[kind] = per_image

@@ -179,6 +179,15 @@ class Adapter(nn.Module, ABC):
         """
         return self._replays.run(function, *tensors, variant=variant)
 
+    @contextmanager
+    def as_written(self) -> Iterator[None]:
+        """Inside, steps run as written: what is replayed as a graph is not seen by counters and debuggers."""
+        wanted, self._replays.wanted = self._replays.wanted, "off"
+        try:
+            yield
+        finally:
+            self._replays.wanted = wanted
+
     def execution(self) -> dict[str, Any]:
         """Return how steps run on the device at hand, as plain data for a record."""
         own = next(self.model.parameters(), torch.empty(0))

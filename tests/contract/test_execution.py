@@ -133,6 +133,28 @@ def test_on_a_cpu_a_step_is_run_as_written():
     assert not replays.graphs
 
 
+def test_inside_as_written_nothing_is_replayed():
+    adapter = driftlaw.adapt(network(), "law", capture="on")
+    with pytest.raises(ZeroDivisionError), adapter.as_written():
+        assert adapter._replays.wanted == "off"
+        1 / 0  # noqa: B018
+    assert adapter._replays.wanted == "on"
+
+
+@needs_gpu
+def test_replayed_passes_are_counted_all_the_same():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    adapter = driftlaw.adapt(network().cuda(), "cotta", augmentations=8, confidence_threshold=1.0)
+    images = batches(1, device=torch.device("cuda"))[0]
+    counted = []
+    for _ in range(3):
+        with adapter.as_written(), FlopCounterMode(display=False) as counter:
+            adapter(images)
+        counted.append(counter.get_total_flops())
+    assert counted[0] == counted[1] == counted[2] > 0
+
+
 def test_graphs_are_neither_copied_nor_pickled():
     replays = Replays("on")
     replays.graphs["step"] = object()
