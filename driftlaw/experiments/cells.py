@@ -130,6 +130,10 @@ def plan_run(
     if limit is not None:
         stream["limit"] = limit
     model = merge(tables.get("model", {}), changes.pop("model", {}))
+    if not tables.get("stream") and not model:
+        raise UsageError(
+            f"the preset {preset} changes methods alone: lay it over another one, such as cifar10-c+{preset}"
+        )
     if "weights" not in model:
         raise UsageError(f"the preset {preset} names no weights: add them under [model], or --set model.weights=PATH")
     chosen = methods.split(",") if methods else list(tables.get("methods", {})) or list_methods()

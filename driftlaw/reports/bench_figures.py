@@ -59,7 +59,8 @@ def _draw_steps(record: Record) -> Iterator[Picture]:
 def _step_text(row: Record) -> str:
     ratio = row.get("times_faster_than_plain_law")
     against = "" if ratio is None or row["method"] == "plain_law" else f" · {ratio:.1f}× as fast as plain LAW"
-    return f"{row['milliseconds']['median']:.3g} ms{against}"
+    median = row["milliseconds"]["median"]
+    return f"{median:.0f} ms{against}" if median >= 1000 else f"{median:.3g} ms{against}"
 
 
 def _draw_memory(record: Record) -> Iterator[Picture]:

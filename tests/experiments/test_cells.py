@@ -109,3 +109,8 @@ def test_a_named_source_goes_to_another_record_of_those_that_look_at_it():
     assert named[1].file_name != other[1].file_name
     assert named[0].file_name == plan("source")[0].file_name
     assert "source" not in named[0].stream
+
+
+def test_a_preset_of_methods_alone_is_to_be_laid_over_another():
+    with pytest.raises(UsageError, match=r"lay it over another one, such as cifar10-c\+fast"):
+        plan_run("fast")
