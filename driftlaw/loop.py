@@ -21,7 +21,7 @@ from driftlaw.contract import Adapter, Batch, Stream
 from driftlaw.errors import UsageError
 from driftlaw.measures import Measures
 from driftlaw.models import weights_sha256
-from driftlaw.probes import as_input, count_flops, environment, peak_bytes, timed
+from driftlaw.probes import as_input, count_flops, environment, peak_bytes, shares_gpu, timed
 from driftlaw.records import RecordWriter, RunRecord, read_record
 from driftlaw.records.jsonl import content_hash
 from driftlaw.records.run_record import FORMAT
@@ -145,6 +145,7 @@ class _Run:
         at_first = {} if self.lines else self.measures.before_stream()
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
+        self.shared = shares_gpu(self.device)
         with self._writer() as write, _interrupts_wait() as interrupted:
             for batch, ends_domain in self.measures.with_ends(self.stream.from_batch(len(self.lines))):
                 segment += batch.starts_domain
@@ -226,6 +227,7 @@ class _Run:
                 "seconds": sum(seconds),
                 "seconds_per_step": record.seconds_per_step,
                 "peak_bytes": peak,
+                **({"shared_gpu": True} if self.shared or shares_gpu(self.device) else {}),
             },
         }
 

@@ -23,6 +23,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from driftlaw import processor
 from driftlaw.errors import UsageError
 
+OWN_CONTEXT_BYTES = 2 * 2**30  # what a process holds on a GPU besides its tensors, generously
+
 
 @dataclass
 class Stopwatch:
@@ -60,6 +62,14 @@ def peak_bytes(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def shares_gpu(device: torch.device) -> bool:
+    """Tell whether others hold memory on the GPU, whose steps then take longer than they would alone."""
+    if device.type != "cuda":
+        return False
+    free, whole = torch.cuda.mem_get_info(device)
+    return whole - free - torch.cuda.memory_reserved(device) > OWN_CONTEXT_BYTES
 
 
 def pick_device(name: str) -> torch.device:

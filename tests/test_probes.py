@@ -117,3 +117,13 @@ def test_input_is_laid_out_channels_last():
     moved = probes.as_input(images, CPU)
     assert moved.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(moved, images)
+
+
+def test_a_gpu_is_shared_where_others_hold_memory_on_it(monkeypatch):
+    gpu, giga = torch.device("cuda"), 2**30
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 10 * giga)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (69 * giga, 80 * giga))
+    assert not probes.shares_gpu(gpu)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60 * giga, 80 * giga))
+    assert probes.shares_gpu(gpu)
+    assert not probes.shares_gpu(CPU)

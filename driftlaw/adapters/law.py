@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -146,9 +147,10 @@ class Law(Adapter, name="law"):
 
     def _scored_step(self, images: Tensor, augmented: Tensor) -> Output:
         parameters = self._tensors()
+        answer = self._begin_answer(augmented)
         logits = self.model(images)
         self.fisher.mul_(self.config.fisher_decay).add_(self._information(images, logits))  # Eq. 4
-        gradients = self._gradients(logits, augmented, parameters)
+        gradients = self._gradients(logits, answer, parameters)
         weights, facts = self._weighed()
         self._descend(parameters, gradients, self.config.learning_rate * weights[self.groups.member])
         return Output(logits.detach(), facts)
@@ -161,8 +163,9 @@ class Law(Adapter, name="law"):
             *((value, rate) for value, rate in zip(self._tensors(), rates, strict=True) if value.requires_grad),
             strict=True,
         )
+        answer = None if augmented is None else self._begin_answer(augmented)
         logits = self.model(images)
-        fresh_adam_step(parameters, self._gradients(logits, augmented, parameters), torch.stack(rates_of_them))
+        fresh_adam_step(parameters, self._gradients(logits, answer, parameters), torch.stack(rates_of_them))
         return Output(logits.detach(), facts)
 
     def _weighed(self) -> tuple[Tensor, dict[str, Tensor]]:
@@ -228,19 +231,25 @@ class Law(Adapter, name="law"):
         consistency = cross_entropy_between(target, answer)  # Eq. 8
         return entropy(logits) + self.config.consistency_weight * consistency  # Eq. 9
 
-    def _gradients(self, logits: Tensor, augmented: Tensor | None, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    def _begin_answer(self, augmented: Tensor) -> Callable[[], Tensor]:
+        """Begin the pass of the augmented batch; with ``recompute`` nothing is done before the answer is asked for."""
+        return partial(self.model, augmented) if self.config.recompute else self.beside(self.model, augmented)
+
+    def _gradients(
+        self, logits: Tensor, answer: Callable[[], Tensor] | None, parameters: Sequence[nn.Parameter]
+    ) -> list[Tensor]:
         """Return the loss's gradient over the parameters; the graph of the logits is used up."""
-        if augmented is None:
+        if answer is None:
             return list(torch.autograd.grad(entropy(logits), parameters, materialize_grads=True))
         if not self.config.recompute:
-            loss = self._loss(logits, self.model(augmented))
+            loss = self._loss(logits, answer())
             return list(torch.autograd.grad(loss, parameters, materialize_grads=True))
         with torch.no_grad():
-            answer = self.model(augmented)
-        ends = [logits.detach().requires_grad_(), answer.requires_grad_()]
+            answered = answer()
+        ends = [logits.detach().requires_grad_(), answered.requires_grad_()]
         slopes = torch.autograd.grad(self._loss(*ends), ends)
         own = torch.autograd.grad(logits, parameters, slopes[0], materialize_grads=True)
-        others = torch.autograd.grad(self.model(augmented), parameters, slopes[1], materialize_grads=True)
+        others = torch.autograd.grad(answer(), parameters, slopes[1], materialize_grads=True)
         return torch._foreach_add(own, others)
 
     def _descend(self, parameters: list[nn.Parameter], gradients: list[Tensor], rates: Tensor) -> None:

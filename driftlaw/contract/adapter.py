@@ -90,7 +90,7 @@ class Adapter(nn.Module, ABC):
         self.known: dict[str, Any] = {}  # what the host has read of the state; emptied whenever the state is replaced
         self._said_small = False
         self._values = ValueCheck()
-        self._replays = Replays(self._setting("capture", "off"))
+        self._replays = Replays(self._setting("capture", "off"), self._setting("overlap", True))
         with torch.inference_mode(False):  # tensors made in inference mode could never learn
             self.recent = recent_images(self.config)
             self.model = self.prepare(self._laid_out(own_copy(given)))
@@ -178,6 +178,10 @@ class Adapter(nn.Module, ABC):
             variant: what the host decided, where the function does different things.
         """
         return self._replays.run(function, *tensors, variant=variant)
+
+    def beside(self, function: Callable[..., Tensor], *tensors: Tensor) -> Callable[[], Tensor]:
+        """Begin a pass that a captured step may run beside the next ones; call what is returned for its answer."""
+        return self._replays.beside(function, *tensors)
 
     @contextmanager
     def as_written(self) -> Iterator[None]:

@@ -26,7 +26,7 @@ class StepSettings(Settings):
     read, and compare, as they did before the settings existed.
     """
 
-    unsaid: ClassVar[frozenset[str]] = frozenset({"precision", "channels_last", "capture", "compiled"})
+    unsaid: ClassVar[frozenset[str]] = frozenset({"precision", "channels_last", "capture", "overlap", "compiled"})
 
     precision: Literal["auto", "float32", "bf16"] = "auto"
     """Of the passes through the network: ``bf16`` runs them under autocast. ``auto`` does on a GPU that can, for a
@@ -36,6 +36,8 @@ class StepSettings(Settings):
     unless the network is float64 or cannot."""
     capture: Literal["auto", "on", "off"] = "auto"
     """Whether a step is replayed as one CUDA graph; ``auto`` does on a GPU where method and network can."""
+    overlap: bool = True
+    """Whether passes of a captured step that do not hang on each other share the GPU; the answers are the same."""
     compiled: bool = False
     """Whether torch.compile makes the passes faster, for a minute or more at the first steps."""
 
@@ -112,17 +114,17 @@ class Replays:
     shape are run as written. Where a step cannot be captured, a warning says so once and steps go on as written.
     """
 
-    def __init__(self, wanted: Literal["auto", "on", "off"] = "off") -> None:
-        self.wanted = wanted
+    def __init__(self, wanted: Literal["auto", "on", "off"] = "off", overlap: bool = True) -> None:
+        self.wanted, self.overlap = wanted, overlap
         self.graphs: dict[tuple[Any, ...], _Captured] = {}
         self.seen: dict[tuple[Any, ...], int] = {}
         self.pool: Any = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Replays:
-        return Replays(self.wanted)  # a graph belongs to the tensors that it was captured with
+        return Replays(self.wanted, self.overlap)  # a graph belongs to the tensors that it was captured with
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Replays, (self.wanted,)
+        return Replays, (self.wanted, self.overlap)
 
     def forget(self) -> None:
         """Drop all graphs: the tensors that they write to have been replaced."""
@@ -147,6 +149,25 @@ class Replays:
         if len(self.graphs) >= MOST_GRAPHS:
             self.graphs.pop(next(iter(self.graphs)))  # the oldest
         return self._capture(key, function, tensors)
+
+    def beside(self, function: Callable[..., Tensor], *tensors: Tensor) -> Callable[[], Tensor]:
+        """Begin ``function(*tensors)`` beside what follows; a call of what is returned waits for the answer.
+
+        Only in a captured step is there a second stream for it. Its backward pass runs on that stream too.
+        """
+        if not (self.overlap and tensors[0].is_cuda and torch.cuda.is_current_stream_capturing()):
+            answer = function(*tensors)
+            return lambda: answer
+        main, side = torch.cuda.current_stream(), torch.cuda.Stream(tensors[0].device)
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            answer = function(*tensors)
+
+        def wait() -> Tensor:
+            main.wait_stream(side)
+            return answer
+
+        return wait
 
     def _capture(self, key: tuple[Any, ...], function: Callable[..., Output], tensors: tuple[Tensor, ...]) -> Output:
         try:

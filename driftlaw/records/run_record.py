@@ -95,6 +95,11 @@ class RunRecord:
         return fmean(segment.error for segment in self.segments)
 
     @property
+    def shared_gpu(self) -> bool:
+        """Whether others were at work on the run's GPU, so that its seconds are not those of its steps alone."""
+        return bool((self.closing or {}).get("timing", {}).get("shared_gpu"))
+
+    @property
     def seconds_per_step(self) -> float:
         """The median over steps; the first one, which warms everything up, is left out where there are others.
 

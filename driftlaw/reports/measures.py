@@ -65,6 +65,10 @@ def _drift(record: RunRecord) -> float | None:
     return None if found is None else 100.0 * found.mean
 
 
+def _milliseconds(record: RunRecord) -> float | None:
+    return None if record.shared_gpu else 1000.0 * record.seconds_per_step
+
+
 COLUMNS: dict[str, Column] = {
     "error": Column("error, %", "mean online error", lambda record: record.mean_error),
     "ece": Column(
@@ -92,7 +96,7 @@ COLUMNS: dict[str, Column] = {
         _drift,
         "drift",
     ),
-    "ms": Column("ms a step", "median over steps", lambda record: 1000.0 * record.seconds_per_step),
+    "ms": Column("ms a step", "median over steps", _milliseconds),
     "flops": Column(
         "FLOPs an image",
         "of a whole step, forward and backward",

@@ -195,6 +195,21 @@ def test_a_captured_step_gives_the_bits_of_the_written_one(method, precision):
             assert torch.equal(written(images), captured(images))
     assert captured._replays.graphs
     assert not written._replays.graphs
+
+
+@needs_gpu
+@pytest.mark.parametrize("overlap", [True, False])
+def test_captured_steps_of_a_cheaper_law_give_the_bits_of_the_written_ones(overlap):
+    device = torch.device("cuda")
+    cheaper = {"fisher_every": 4, "fisher_settling": 2, "skip_share": 0.5, "augment_every": 2}
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
+        written, captured = (
+            driftlaw.adapt(network().to(device), "law", capture=how, overlap=overlap, **cheaper)
+            for how in ("off", "on")
+        )
+        for images in batches(24, device=device):
+            assert torch.equal(written(images), captured(images))
+    assert len(captured._replays.graphs) >= 3
     states = (adapter.state_dict() for adapter in (written, captured))
     assert all(
         torch.equal(a, b) for a, b in zip(*(list(s.values()) for s in states), strict=True) if torch.is_tensor(a)

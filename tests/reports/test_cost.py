@@ -20,6 +20,15 @@ def test_seconds_are_the_median_over_steps():
     assert cost(record).seconds == pytest.approx(0.4)
 
 
+def test_a_run_that_shared_its_gpu_does_not_tell_the_seconds_of_a_step():
+    records = [make_record("law", seed=seed) for seed in (1, 2)]
+    records[0].closing["timing"]["shared_gpu"] = True
+    records[0].batches[0]["timing"]["seconds"] = records[0].batches[1]["timing"]["seconds"] = 99.0
+    assert cost(*records).seconds == pytest.approx(0.4)
+    records[1].closing["timing"]["shared_gpu"] = True
+    assert cost(*records).seconds is None
+
+
 def test_memory_is_the_largest_peak_over_seeds():
     records = [make_record(seed=seed) for seed in (1, 2)]
     records[1].closing["timing"]["peak_bytes"] = 200_000_000
