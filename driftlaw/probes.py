@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,9 +52,20 @@ def _wait_for(device: torch.device) -> None:
 
 def count_flops(call: Callable[[], Any]) -> tuple[Any, int]:
     """Run ``call`` once under torch's FLOP counter; return what it returned and the operations, 2 a multiply-add."""
-    with FlopCounterMode(display=False) as counter:
+    # torch's own rule takes the weights' gradient of a grouped convolution for that of a dense one.
+    put_right = {torch.ops.aten.convolution_backward: _convolution_backward_flops}
+    with FlopCounterMode(display=False, custom_mapping=put_right) as counter:
         result = call()
     return result, int(counter.get_total_flops())
+
+
+def _convolution_backward_flops(
+    grad_output: list[int], inputs: list[int], weight: list[int], *settings: Any, **others: Any
+) -> int:
+    """Return the operations of a convolution's gradients: for each that is asked for, those of the forward pass."""
+    *_, transposed, _output_padding, _groups, asked_for = settings
+    places = inputs if transposed else grad_output
+    return 2 * places[0] * prod(places[2:]) * prod(weight) * sum(asked_for[:2])
 
 
 def peak_bytes(device: torch.device) -> int:

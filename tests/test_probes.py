@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 import torch
+from torch import nn
 
 from driftlaw import __version__, probes, processor
 from driftlaw.errors import UsageError
@@ -127,3 +128,13 @@ def test_a_gpu_is_shared_where_others_hold_memory_on_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60 * giga, 80 * giga))
     assert probes.shares_gpu(gpu)
     assert not probes.shares_gpu(CPU)
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d(8, 16, 3, groups=4), nn.Conv2d(8, 16, 3), nn.ConvTranspose2d(8, 16, 2)])
+def test_a_backward_pass_of_a_convolution_costs_two_forward_passes_grouped_or_not(layer):
+    images = torch.rand(2, 8, 6, 6, requires_grad=True)
+    answer, forward = probes.count_flops(lambda: layer(images))
+    _, backward = probes.count_flops(answer.sum().backward)
+    assert backward == 2 * forward
+    frozen = layer.requires_grad_(False)(images)
+    assert probes.count_flops(frozen.sum().backward)[1] == forward

@@ -186,6 +186,17 @@ class Replays:
         return captured.replay(tensors)
 
 
+@contextmanager
+def _without_stream_warning() -> Iterator[None]:
+    """Inside, autograd does not warn where gradients of one weight come from two streams: it waits for both."""
+    tell = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", lambda enabled: None)
+    tell(False)
+    try:
+        yield
+    finally:
+        tell(True)
+
+
 class _Captured:
     """One step as a CUDA graph: its kernels, the tensors they read from and those they answer in."""
 
@@ -193,7 +204,7 @@ class _Captured:
         self.tensors = tuple(value.clone() for value in tensors)
         self.graph = torch.cuda.CUDAGraph()
         # Of this thread alone: a loader's thread may pin memory meanwhile.
-        with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
+        with _without_stream_warning(), torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
             self.output = function(*self.tensors)
 
     def replay(self, tensors: tuple[Tensor, ...]) -> Output:
