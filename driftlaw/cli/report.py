@@ -23,7 +23,11 @@ def report(
     ],
     format: Annotated[
         str | None,
-        typer.Option("--format", "-f", help="html (the default; md with --compare), md, latex, csv, json or terminal."),
+        typer.Option(
+            "--format",
+            "-f",
+            help="html (the default; md with --compare), md, brief (md), latex, csv, json or terminal.",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -37,7 +41,7 @@ def report(
         typer.Option(help="More than error, with commas: error,ece,clean,worst,recovery,drift,ms,flops."),
     ] = None,
     compare: Annotated[
-        str | None, typer.Option(help="Whose figures to put beside ours: paper. In html, md and json.")
+        str | None, typer.Option(help="Whose figures to put beside ours: paper. In html, md, brief and json.")
     ] = None,
 ) -> None:
     """Make a report from the records of runs; runs of different protocols get a table each.

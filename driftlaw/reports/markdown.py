@@ -36,6 +36,31 @@ def render_markdown(tables: Sequence[Table], command: str | None) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
+def render_brief(tables: Sequence[Table], command: str | None) -> str:
+    """Return of every table a line a method: error, cost and, where asked for, the paper's figure; for a README."""
+    blocks = []
+    for table in tables:
+        title, finding = f"### {escaped(table.protocol.name)}", escaped(summarise(table))
+        blocks += [title, finding, _brief_grid(table), f"Protocol: {escaped(table.protocol.line)}."]
+    if command:
+        blocks.append(f"Made from records by `{command.replace('`', '')}`.")
+    return "\n\n".join(blocks) + "\n"
+
+
+def _brief_grid(table: Table) -> str:
+    heading = ["method", "source-free", "seeds", *(f"error, {escaped(name)}" for name in table.summaries)]
+    heading += (["paper"] if table.partner else []) + ["FLOPs an image, a step", "ms a step"]
+    rows = []
+    for line in compare_with_paper(table).rows:
+        row, cost = line.row, cost_of(line.row)
+        theirs = line.theirs.summaries if line.theirs else ()
+        paper = [" / ".join(paper_text(value) for value in theirs) or MISSING] if table.partner else []
+        known = [escaped(row.label), "no" if row.needs_source else "yes", str(len(row.seeds))]
+        costs = [flops_text(cost.step_flops), milliseconds_text(cost.seconds)]
+        rows.append([*known, *map(marked_text, row.summaries), *paper, *costs])
+    return grid(heading, rows, left=2)
+
+
 def _blocks(table: Table) -> list[str]:
     notes = "\n".join(f"- {escaped(note)}" for note in table.notes)
     parts = [

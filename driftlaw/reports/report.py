@@ -10,8 +10,8 @@ from driftlaw.records import RunRecord
 from driftlaw.reports.comparison import PARTNERS
 from driftlaw.reports.tables import Table, make_tables
 
-FORMATS = ("html", "md", "latex", "csv", "json", "terminal")
-COMPARING = ("html", "md", "json")
+FORMATS = ("html", "md", "brief", "latex", "csv", "json", "terminal")
+COMPARING = ("html", "md", "brief", "json")
 """The formats that can show somebody else's figures beside ours."""
 
 Renderer = Callable[[Sequence[Table], str | None], str]
@@ -31,7 +31,8 @@ def build_report(
         records: runs, finished or not, in any order; those of different protocols go into different tables.
         format: one of ``FORMATS``.
         command: the command line that a reader can repeat, told in the report.
-        columns: names of ``driftlaw.reports.measures.COLUMNS`` to show beside the errors; LaTeX has no place for them.
+        columns: names of ``driftlaw.reports.measures.COLUMNS`` to show beside the errors; ``latex`` and
+            ``brief`` have no place for them.
         compare: ``paper`` puts the paper's figures beside ours, in the formats of ``COMPARING``.
 
     Raises:
@@ -39,8 +40,8 @@ def build_report(
         DataError: a damaged record.
     """
     check_format(format, compare)
-    if columns and format == "latex":
-        raise UsageError("LaTeX tables show errors alone: leave out --columns, or take --format md")
+    if columns and format in ("latex", "brief"):
+        raise UsageError(f"a table in {format} has no place for more columns: leave out --columns, or take --format md")
     tables = [replace(table, columns=columns, partner=compare) for table in make_tables(records)]
     return _renderer(format)(tables, command)
 
@@ -63,6 +64,8 @@ def _renderer(format: str) -> Renderer:
         from driftlaw.reports.page import render_html as render
     elif format == "md":
         from driftlaw.reports.markdown import render_markdown as render
+    elif format == "brief":
+        from driftlaw.reports.markdown import render_brief as render
     elif format == "latex":
         from driftlaw.reports.latex import render_latex as render
     elif format == "terminal":

@@ -237,7 +237,10 @@ def _cell(values: list[float | None]) -> Cell:
 
 
 def _with_labels(rows: list[Row]) -> list[Row]:
-    """Tell rows of one method apart by those settings, and only those, that differ between them."""
+    """Tell rows of one method apart by those settings, and only those, that differ between them.
+
+    A setting that a record leaves unsaid stands at its default, and the row says nothing of it either.
+    """
     labelled = []
     for row in rows:
         peers = [other for other in rows if other.method == row.method]
@@ -245,7 +248,8 @@ def _with_labels(rows: list[Row]) -> list[Row]:
         differing = [
             name for name in names if len({value_text(peer.settings.get(name, "unset")) for peer in peers}) > 1
         ]
-        told = [f"{name}={value_text(row.settings.get(name, 'unset'))}" for name in differing]
+        known = {**row.first.header.get("execution", {}), **row.settings}
+        told = [f"{name}={value_text(known[name])}" for name in differing if name in known]
         labelled.append(replace(row, distinction=" ".join(told)))
     return labelled
 

@@ -1,3 +1,6 @@
+import pytest
+
+from driftlaw.errors import UsageError
 from driftlaw.reports import build_report
 from tests.reports.example_records import make_record
 
@@ -34,3 +37,40 @@ def test_names_cannot_break_the_table():
 def test_an_unfinished_row_says_so():
     text = build_report([make_record("rmt", finished=False, batches_done=4)], "md")
     assert "RMT (unfinished: 4 of 30 batches) | no |" in text
+
+
+def test_in_brief_a_method_is_a_line_of_error_and_cost():
+    records = [make_record("source", [45] * 15), *(make_record("law", [20] * 15, seed=seed) for seed in (1, 2))]
+    text = build_report(records, "brief", command="driftlaw report runs --format brief")
+    assert len(rows(text)) == 4
+    assert rows(text)[0] == "| method | source-free | seeds | error, mean | FLOPs an image, a step | ms a step |"
+    assert "| LAW | yes | 2 | **20.0 ± 0.00** |" in text
+    assert "Protocol: images: cifar10-embedded" in text
+    assert text.endswith("Made from records by `driftlaw report runs --format brief`.\n")
+
+
+def test_in_brief_the_papers_figure_stands_beside_ours_where_asked_for():
+    heading, _, row = rows(build_report([make_record("law")], "brief", compare="paper"))
+    assert "| error, mean | paper | FLOPs" in heading
+    assert row.count("|") == heading.count("|")
+
+
+def test_brief_has_no_place_for_more_columns():
+    with pytest.raises(UsageError, match="leave out --columns"):
+        build_report([make_record("law")], "brief", columns=("worst",))
+
+
+def test_a_row_says_nothing_of_settings_that_stand_at_their_default():
+    plain, other = make_record("law"), make_record("law", [20] * 15)
+    other.header["settings"] = {**other.header["settings"], "fisher_every": 10}
+    text = build_report([plain, other], "brief")
+    assert "| LAW | yes |" in text
+    assert r"| LAW fisher\_every=10 | yes |" in text
+
+
+def test_a_row_in_float32_says_so_beside_one_in_bf16():
+    plain, other = make_record("law"), make_record("law", [20] * 15)
+    plain.header["execution"], other.header["execution"] = {"precision": "float32"}, {"precision": "bf16"}
+    text = build_report([plain, other], "brief")
+    assert "| LAW precision=float32 | yes |" in text
+    assert "| LAW precision=bf16 | yes |" in text
