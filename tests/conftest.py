@@ -14,3 +14,11 @@ torch.set_num_threads(1)
 def _own_data_folder(tmp_path_factory, monkeypatch):
     """No test reads or writes the user's own data folder."""
     monkeypatch.setenv("DRIFTLAW_DATA", str(tmp_path_factory.mktemp("data")))
+
+
+@pytest.fixture
+def two_threads():
+    """Inside, torch has two threads, so that a step on a CPU runs passes side by side."""
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)

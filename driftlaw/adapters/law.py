@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -11,7 +11,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from driftlaw.contract import Adapter, Output, SmallBatches
+from driftlaw.contract import Adapter, Output, SmallBatches, twin, two_lanes
 from driftlaw.errors import UsageError
 from driftlaw.ingredients.augmentation import Draw, augment
 from driftlaw.ingredients.features import find_head
@@ -128,7 +128,10 @@ class Law(Adapter, name="law"):
         if kind == "entropy":
             with self._standing_still() as moving:
                 return self.replayed(self._unscored_step, images, variant=moving)
-        augmented = augment(images, Draw.from_generator(self.generator))
+        draw = Draw.from_generator(self.generator)
+        if self._has_lanes(images):
+            return self._step_in_lanes(images, draw, scored=kind == "scored")
+        augmented = augment(images, draw)
         if kind == "unscored":
             with self._standing_still() as moving:
                 return self.replayed(self._unscored_step, images, augmented, variant=moving)
@@ -167,6 +170,38 @@ class Law(Adapter, name="law"):
         logits = self.model(images)
         fresh_adam_step(parameters, self._gradients(logits, answer, parameters), torch.stack(rates_of_them))
         return Output(logits.detach(), facts)
+
+    def _has_lanes(self, images: Tensor) -> bool:
+        """Tell whether passes run side by side; with per-sample scores norm layers change while they are taken."""
+        return self.config.fisher == "batch" and not self.config.recompute and self.has_lanes(images)
+
+    def _step_in_lanes(self, images: Tensor, draw: Draw, *, scored: bool) -> Output:
+        """Take a scored or an unscored step with the passes of the augmented batch beside those of the batch.
+
+        The loss is cut at both answers: its slopes there are known without a pass backwards, and the gradients that
+        they become on either side add up to the loss's.
+        """
+        if scored:
+            self.known.pop("moving", None)
+        with nullcontext() if scored else self._standing_still():
+            parameters = [value for value in self._tensors() if value.requires_grad]
+            model_beside = twin(self.model)
+            with two_lanes() as (lane, lane_beside):
+                logits = lane.do(self.model, images)
+                information = lane.do(self._information, images, logits) if scored else None
+                answer = lane_beside.do(model_beside, lane_beside.do(augment, images, draw))
+                slopes = lane_beside.do(self._slopes, logits, answer)
+                beside = lane_beside.do(_pull_back, answer, slopes, 1, parameters)
+                own = None if scored else lane.do(_pull_back, logits, slopes, 0, parameters)
+            # What is left of a scored step is one pass, which all cores share.
+            gradients = own.result() if own else _pull_back(logits.result(), slopes.result(), 0, parameters)
+            gradients = torch._foreach_add(gradients, beside.result())
+            if information:
+                self.fisher.mul_(self.config.fisher_decay).add_(information.result())  # Eq. 4
+            weights, facts = self._weighed()
+            rates = self.config.learning_rate * weights[self.groups.member]
+            self._descend(parameters, gradients, rates if scored else rates[self.moving])
+        return Output(logits.result().detach(), facts)
 
     def _weighed(self) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the weight w̄ of every group, and the facts that tell of it."""
@@ -246,11 +281,14 @@ class Law(Adapter, name="law"):
             return list(torch.autograd.grad(loss, parameters, materialize_grads=True))
         with torch.no_grad():
             answered = answer()
-        ends = [logits.detach().requires_grad_(), answered.requires_grad_()]
-        slopes = torch.autograd.grad(self._loss(*ends), ends)
-        own = torch.autograd.grad(logits, parameters, slopes[0], materialize_grads=True)
-        others = torch.autograd.grad(answer(), parameters, slopes[1], materialize_grads=True)
-        return torch._foreach_add(own, others)
+        slopes = self._slopes(logits, answered)
+        own = _pull_back(logits, slopes, 0, parameters)
+        return torch._foreach_add(own, _pull_back(answer(), slopes, 1, parameters))
+
+    def _slopes(self, logits: Tensor, answer: Tensor) -> tuple[Tensor, ...]:
+        """Return the loss's gradient over both answers, as if no network stood behind them."""
+        ends = [logits.detach().requires_grad_(), answer.detach().requires_grad_()]
+        return torch.autograd.grad(self._loss(*ends), ends)
 
     def _descend(self, parameters: list[nn.Parameter], gradients: list[Tensor], rates: Tensor) -> None:
         if self.config.moments == "fresh":
@@ -267,6 +305,13 @@ class Law(Adapter, name="law"):
 
     def _kept(self, name: str) -> list[Tensor]:
         return [self.get_buffer(f"{name}_{number}") for number in range(len(self.fisher))]
+
+
+def _pull_back(
+    answer: Tensor, slopes: Sequence[Tensor], number: int, parameters: Sequence[nn.Parameter]
+) -> list[Tensor]:
+    """Return over the parameters what the slope of that number is over an answer, whose graph is used up."""
+    return list(torch.autograd.grad(answer, parameters, slopes[number], materialize_grads=True))
 
 
 def _choose(model: nn.Module, layers: tuple[str, ...]) -> list[nn.Parameter]:

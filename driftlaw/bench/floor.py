@@ -27,7 +27,7 @@ from driftlaw.bench.variants import Contender, Variant, settings_of, sort_out
 from driftlaw.errors import UsageError
 from driftlaw.probes import as_input, count_flops, environment, timed, usable_precision
 
-AS_WRITTEN = {"capture": "off", "compiled": False}  # a counter sees nothing of a replayed or compiled step
+AS_WRITTEN = {"capture": "off", "overlap": False, "compiled": False}  # what a counter sees all of
 _HEAVY = {
     torch.ops.aten.convolution.default,
     torch.ops.aten.convolution_backward.default,

@@ -21,7 +21,8 @@ WAYS = {
     "included, less what was held before the variant was made; its own network, state and "
     "gradients are in it, images are not",
     "cpu": "bytes of torch's CPU allocator, oneDNN's included, as torch.profiler saw them allocated and freed: what "
-    "the variant holds between steps plus the highest point of a step; images are not in it",
+    "the variant holds between steps plus the highest point of a step, its passes one after the other; images are not "
+    "in it",
 }
 
 

@@ -2,6 +2,7 @@
 
 from driftlaw.contract.adapter import Adapter, make_adapter, registered_methods
 from driftlaw.contract.execution import StepSettings
+from driftlaw.contract.lanes import twin, two_lanes
 from driftlaw.contract.nouns import Batch, Domain, Output, Stream
 from driftlaw.contract.small_batches import RecentImages, SmallBatches
 
@@ -16,4 +17,6 @@ __all__ = [
     "Stream",
     "make_adapter",
     "registered_methods",
+    "twin",
+    "two_lanes",
 ]

@@ -24,6 +24,7 @@ from driftlaw.contract.execution import (
     wants_another_layout,
 )
 from driftlaw.contract.images import ValueCheck, shape_problems
+from driftlaw.contract.lanes import can_have_lanes
 from driftlaw.contract.network import own_copy, unwrapped
 from driftlaw.contract.nouns import Output
 from driftlaw.contract.small_batches import SmallBatches, lacks_variance, recent_images, stored_statistics
@@ -183,14 +184,21 @@ class Adapter(nn.Module, ABC):
         """Begin a pass that a captured step may run beside the next ones; call what is returned for its answer."""
         return self._replays.beside(function, *tensors)
 
+    def has_lanes(self, images: Tensor) -> bool:
+        """Tell whether passes of a step on these images may run side by side in ``two_lanes``."""
+        overlaps = self._replays.overlap and not self._setting("compiled", False)
+        return overlaps and images.device.type == "cpu" and can_have_lanes()
+
     @contextmanager
     def as_written(self) -> Iterator[None]:
-        """Inside, steps run as written: what is replayed as a graph is not seen by counters and debuggers."""
-        wanted, self._replays.wanted = self._replays.wanted, "off"
+        """Inside, steps run as written: what a graph or another thread does is not seen by counters and debuggers."""
+        replays = self._replays
+        before = replays.wanted, replays.overlap
+        replays.wanted, replays.overlap = "off", False
         try:
             yield
         finally:
-            self._replays.wanted = wanted
+            replays.wanted, replays.overlap = before
 
     def execution(self) -> dict[str, Any]:
         """Return how steps run on the device at hand, as plain data for a record."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -37,7 +38,8 @@ class StepSettings(Settings):
     capture: Literal["auto", "on", "off"] = "auto"
     """Whether a step is replayed as one CUDA graph; ``auto`` does on a GPU where method and network can."""
     overlap: bool = True
-    """Whether passes of a captured step that do not hang on each other share the GPU; the answers are the same."""
+    """Whether passes of a step that do not hang on each other run side by side: in a captured step on a GPU, and on a
+    CPU in two threads with half of torch's each; the answers are the same but for the last digits."""
     compiled: bool = False
     """Whether torch.compile makes the passes faster, for a minute or more at the first steps."""
 
@@ -156,8 +158,7 @@ class Replays:
         Only in a captured step is there a second stream for it. Its backward pass runs on that stream too.
         """
         if not (self.overlap and tensors[0].is_cuda and torch.cuda.is_current_stream_capturing()):
-            answer = function(*tensors)
-            return lambda: answer
+            return partial(function, *tensors)  # not before it is asked for: two graphs at a time take more memory
         main, side = torch.cuda.current_stream(), torch.cuda.Stream(tensors[0].device)
         side.wait_stream(main)
         with torch.cuda.stream(side):

@@ -15,7 +15,7 @@ from driftlaw.errors import DataError, UsageError
 from driftlaw.records.jsonl import Line, first_line, read_lines
 
 FORMAT = "driftlaw-run-1"
-HOW_A_STEP_IS_RUN = {"precision", "channels_last", "capture", "compiled"}
+HOW_A_STEP_IS_RUN = {"precision", "channels_last", "capture", "overlap", "compiled"}
 BATCH_KEYS = ("batch", "segment", "domain", "images", "wrong", "facts", "timing")
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 import driftlaw
+from driftlaw.adapters import law
+from driftlaw.contract import two_lanes
 from driftlaw.errors import UsageError
 from driftlaw.ingredients.augmentation import Draw, augment
 from tests.adapters.made_up import batches
@@ -44,6 +48,22 @@ EVERY_SETTING = [
     "settings", EVERY_SETTING, ids=lambda settings: " ".join(f"{k}={v}" for k, v in settings.items())
 )
 def test_four_steps_equal_the_hand_written_ones(network, settings):
+    _compare_with_the_hand_written(network, settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [settings for settings in EVERY_SETTING if not {"recompute", "fisher"} & set(settings)],
+    ids=lambda settings: " ".join(f"{k}={v}" for k, v in settings.items()),
+)
+def test_steps_side_by_side_equal_the_hand_written_ones(network, settings, two_threads, monkeypatch):
+    taken = []
+    monkeypatch.setattr(law, "two_lanes", lambda: taken.append(True) or two_lanes())
+    _compare_with_the_hand_written(network, settings)
+    assert len(taken) == 4 - (settings.get("augment_every", 1) > 1)  # a step down the entropy alone has one pass
+
+
+def _compare_with_the_hand_written(network: nn.Module, settings: dict[str, Any]) -> None:
     adapter = driftlaw.adapt(network, "law", seed=7, **settings)
     by_hand = HandLaw(network, **settings)
     generator = torch.Generator().manual_seed(7)
