@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -20,6 +20,9 @@ from driftlaw.ingredients.layer_rates import Groups, exponential_min_max, fresh_
 from driftlaw.ingredients.losses import cross_entropy_between, entropy
 from driftlaw.ingredients.normalisation import use_batch_statistics
 from driftlaw.ingredients.parameters import let_learn, select_parameters
+
+Passed = tuple[Tensor, list[Tensor], Tensor | None]
+"""What the passes of a step give: the answer, the loss's gradients, and the Fisher information where it is scored."""
 
 SLACK = 1.25  # a tensor that moves is taken for this much sharper than it is, so that neighbours do not change places
 
@@ -125,20 +128,15 @@ class Law(Adapter, name="law"):
     def adapt(self, images: Tensor) -> Output:
         """Answer the batch, weigh the tensors, take one step."""
         kind = self.next_step_kind()
-        if kind == "entropy":
-            with self._standing_still() as moving:
-                return self.replayed(self._unscored_step, images, variant=moving)
-        draw = Draw.from_generator(self.generator)
-        if self._has_lanes(images):
-            return self._step_in_lanes(images, draw, scored=kind == "scored")
-        augmented = augment(images, draw)
-        if kind == "unscored":
-            with self._standing_still() as moving:
-                return self.replayed(self._unscored_step, images, augmented, variant=moving)
-        self.known.pop("moving", None)
-        if self.config.moments == "kept":  # its steps are counted on the host
-            return self._scored_step(images, augmented)
-        return self.replayed(self._scored_step, images, augmented)
+        draw = None if kind == "entropy" else Draw.from_generator(self.generator)
+        with self._all_moving() if kind == "scored" else self._standing_still() as moving:
+            if draw is not None and self._has_lanes(images):
+                return self._descend(*self._passes_in_lanes(images, draw, scored=kind == "scored"))
+            given = (images,) if draw is None else (images, augment(images, draw))
+            step = self._scored_step if kind == "scored" else self._unscored_step
+            if self.config.moments == "kept":  # its steps are counted on the host
+                return step(*given)
+            return self.replayed(step, *given, variant=moving)
 
     def next_step_kind(self) -> str:
         """Return ``scored`` where the next batch adds to the Fisher information, else ``unscored``, or ``entropy``."""
@@ -149,59 +147,50 @@ class Law(Adapter, name="law"):
         return "entropy" if since_scored % self.config.augment_every else "unscored"
 
     def _scored_step(self, images: Tensor, augmented: Tensor) -> Output:
-        parameters = self._tensors()
-        answer = self._begin_answer(augmented)
-        logits = self.model(images)
-        self.fisher.mul_(self.config.fisher_decay).add_(self._information(images, logits))  # Eq. 4
-        gradients = self._gradients(logits, answer, parameters)
-        weights, facts = self._weighed()
-        self._descend(parameters, gradients, self.config.learning_rate * weights[self.groups.member])
-        return Output(logits.detach(), facts)
+        return self._descend(*self._passes(images, augmented, scored=True))
 
     def _unscored_step(self, images: Tensor, augmented: Tensor | None = None) -> Output:
         """Take a step with the weights as they are; tensors that stand still have no gradient."""
-        weights, facts = self._weighed()
-        rates = self.config.learning_rate * weights[self.groups.member]
-        parameters, rates_of_them = zip(
-            *((value, rate) for value, rate in zip(self._tensors(), rates, strict=True) if value.requires_grad),
-            strict=True,
-        )
+        return self._descend(*self._passes(images, augmented, scored=False))
+
+    def _passes(self, images: Tensor, augmented: Tensor | None, *, scored: bool) -> Passed:
+        """Return the answer, the loss's gradients over the tensors that move, and the Fisher information if scored."""
         answer = None if augmented is None else self._begin_answer(augmented)
         logits = self.model(images)
-        fresh_adam_step(parameters, self._gradients(logits, answer, parameters), torch.stack(rates_of_them))
-        return Output(logits.detach(), facts)
+        information = self._information(images, logits) if scored else None
+        return logits.detach(), self._gradients(logits, answer, self._moving_tensors()), information
 
     def _has_lanes(self, images: Tensor) -> bool:
         """Tell whether passes run side by side; with per-sample scores norm layers change while they are taken."""
         return self.config.fisher == "batch" and not self.config.recompute and self.has_lanes(images)
 
-    def _step_in_lanes(self, images: Tensor, draw: Draw, *, scored: bool) -> Output:
-        """Take a scored or an unscored step with the passes of the augmented batch beside those of the batch.
+    def _passes_in_lanes(self, images: Tensor, draw: Draw, *, scored: bool) -> Passed:
+        """Return what ``_passes`` does, the passes of the augmented batch made beside those of the batch.
 
         The loss is cut at both answers: its slopes there are known without a pass backwards, and the gradients that
         they become on either side add up to the loss's.
         """
-        if scored:
-            self.known.pop("moving", None)
-        with nullcontext() if scored else self._standing_still():
-            parameters = [value for value in self._tensors() if value.requires_grad]
-            model_beside = twin(self.model)
-            with two_lanes() as (lane, lane_beside):
-                logits = lane.do(self.model, images)
-                information = lane.do(self._information, images, logits) if scored else None
-                answer = lane_beside.do(model_beside, lane_beside.do(augment, images, draw))
-                slopes = lane_beside.do(self._slopes, logits, answer)
-                beside = lane_beside.do(_pull_back, answer, slopes, 1, parameters)
-                own = None if scored else lane.do(_pull_back, logits, slopes, 0, parameters)
-            # What is left of a scored step is one pass, which all cores share.
-            gradients = own.result() if own else _pull_back(logits.result(), slopes.result(), 0, parameters)
-            gradients = torch._foreach_add(gradients, beside.result())
-            if information:
-                self.fisher.mul_(self.config.fisher_decay).add_(information.result())  # Eq. 4
-            weights, facts = self._weighed()
-            rates = self.config.learning_rate * weights[self.groups.member]
-            self._descend(parameters, gradients, rates if scored else rates[self.moving])
-        return Output(logits.result().detach(), facts)
+        parameters, model_beside = self._moving_tensors(), twin(self.model)
+        with two_lanes() as (lane, lane_beside):
+            logits = lane.do(self.model, images)
+            information = lane.do(self._information, images, logits) if scored else None
+            answer = lane_beside.do(model_beside, lane_beside.do(augment, images, draw))
+            slopes = lane_beside.do(self._slopes, logits, answer)
+            beside = lane_beside.do(_pull_back, answer, slopes, 1, parameters)
+            own = None if scored else lane.do(_pull_back, logits, slopes, 0, parameters)
+        # What is left of a scored step is one pass, which all cores share.
+        gradients = own.result() if own else _pull_back(logits.result(), slopes.result(), 0, parameters)
+        gradients = torch._foreach_add(gradients, beside.result())
+        return logits.result().detach(), gradients, information.result() if information else None
+
+    def _descend(self, logits: Tensor, gradients: list[Tensor], information: Tensor | None) -> Output:
+        """Weigh the tensors with what the batch says of them, and take one step with those that move."""
+        if information is not None:
+            self.fisher.mul_(self.config.fisher_decay).add_(information)  # Eq. 4
+        weights, facts = self._weighed()
+        rates = zip(self._tensors(), self.config.learning_rate * weights[self.groups.member], strict=True)
+        self._move(gradients, torch.stack([rate for value, rate in rates if value.requires_grad]))  # Eq. 10
+        return Output(logits, facts)
 
     def _weighed(self) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the weight w̄ of every group, and the facts that tell of it."""
@@ -209,6 +198,12 @@ class Law(Adapter, name="law"):
         weights = exponential_min_max(sharpness, self.config.tau)  # Eq. 7
         unscaled = {"layer_sharpness": sharpness} if self.config.more_facts else {}
         return weights, {"layer_weights": weights, **unscaled}
+
+    @contextmanager
+    def _all_moving(self) -> Iterator[None]:
+        """Inside, every tensor that learns has a gradient; which are worth one is asked anew afterwards."""
+        self.known.pop("moving", None)
+        yield
 
     @contextmanager
     def _standing_still(self) -> Iterator[tuple[bool, ...]]:
@@ -236,6 +231,9 @@ class Law(Adapter, name="law"):
 
     def _tensors(self) -> list[nn.Parameter]:
         return [self.model.get_parameter(name) for name in self.learning]
+
+    def _moving_tensors(self) -> list[nn.Parameter]:
+        return [value for value in self._tensors() if value.requires_grad]
 
     def _check_settings(self) -> None:
         settings = self.config
@@ -290,9 +288,10 @@ class Law(Adapter, name="law"):
         ends = [logits.detach().requires_grad_(), answer.detach().requires_grad_()]
         return torch.autograd.grad(self._loss(*ends), ends)
 
-    def _descend(self, parameters: list[nn.Parameter], gradients: list[Tensor], rates: Tensor) -> None:
+    def _move(self, gradients: list[Tensor], rates: Tensor) -> None:
+        parameters = self._moving_tensors()
         if self.config.moments == "fresh":
-            fresh_adam_step(parameters, gradients, rates)  # Eq. 10
+            fresh_adam_step(parameters, gradients, rates)
         else:
             first, second = self._kept("first"), self._kept("second")
             kept_adam_step(parameters, gradients, rates, first=first, second=second, step=self.steps + 1)
