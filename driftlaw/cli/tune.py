@@ -32,6 +32,12 @@ def tune(
         list[str] | None, typer.Option("--set", help="A setting that stays: law.grouping=module, stream.severity=3.")
     ] = None,
     limit: Annotated[int | None, typer.Option(help="Images a domain; all of them by default.")] = None,
+    rounds: Annotated[
+        int,
+        typer.Option(
+            min=1, help="How often a continual stream of the four comes round; 4 is about as long as fifteen."
+        ),
+    ] = 4,
     out: Annotated[Path, typer.Option(help="The folder that PRESET.json and the records go to.")] = Path(
         "results/tuning"
     ),
@@ -60,7 +66,14 @@ def tune(
     from driftlaw.probes import pick_device
 
     plan = room.plan_tuning(
-        preset, method=method, grid=grid or (), search=search, seeds=seeds, limit=limit, assignments=set_ or ()
+        preset,
+        method=method,
+        grid=grid or (),
+        search=search,
+        seeds=seeds,
+        limit=limit,
+        rounds=rounds,
+        assignments=set_ or (),
     )
     bench = Workbench(pick_device(device), data_dir)
     for cell in plan.cells:

@@ -24,6 +24,7 @@ FORMAT = "driftlaw-tuning-1"
 ROUNDS = 2  # over all coordinates; the second seldom moves more than one of them
 FACTORS = {"learning_rate": (0.2, 0.5, 1.0, 2.0), "consistency_weight": (0.3, 1.0, 3.0)}  # of the preset's own
 TAUS = (0.6, 0.8, 1.0, 1.3)
+COME_ROUND = 4  # times: four corruptions are then a stream about as long as the fifteen, and haste does not pay
 
 Values = dict[str, Any]
 Grid = Mapping[str, Sequence[Any]]
@@ -101,6 +102,7 @@ def plan_tuning(
     search: str = "coordinate",
     seeds: str = "1",
     limit: int | None = None,
+    rounds: int = COME_ROUND,
     assignments: Sequence[str] = (),
 ) -> Tuning:
     """Return what ``driftlaw tune`` asks for; a stream that is not of held-out corruptions alone is refused.
@@ -112,6 +114,7 @@ def plan_tuning(
         search: ``coordinate`` or ``grid``.
         seeds: such as ``1-3``; a trial's error is the mean over them.
         limit: images a domain.
+        rounds: how often a continual stream comes round; what adapts fastest wins a short one and loses a long one.
         assignments: ``--set`` of the command line.
     """
     if search not in ("coordinate", "grid"):
@@ -119,11 +122,17 @@ def plan_tuning(
     cells = plan_run(preset, assignments=assignments, limit=limit, methods=method, seeds=seeds)
     if len({cell.method for cell in cells}) != 1:
         raise UsageError(f"--method {method}: one method is tuned at a time")
-    cells = [replace(cell, stream={"corruptions": "held_out", **cell.stream}) for cell in cells]
+    cells = [replace(cell, stream=_held_out_stream(cell.stream, rounds)) for cell in cells]
     kind = registered_methods()[method].Config
     settings = parse(kind, cells[0].settings, where=f"method {method}").model_dump(mode="json")
     chosen = _parse_grid(grid, method, settings) if grid else _default_grid(method, settings)
     return Tuning(tuple(cells), chosen, {name: settings[name] for name in chosen}, search)
+
+
+def _held_out_stream(stream: Mapping[str, Any], rounds: int) -> dict[str, Any]:
+    again = {"schedule": "recurring", "rounds": rounds} if rounds > 1 else {}
+    is_continual = stream.get("schedule", "continual") == "continual"
+    return {"corruptions": "held_out", **stream, **(again if is_continual else {})}
 
 
 def _default_grid(method: str, settings: Mapping[str, Any]) -> Grid:

@@ -135,6 +135,14 @@ def test_held_out_corruptions_are_taken_where_the_preset_names_none():
     assert list(dict.fromkeys(batch.domain.name for batch in stream)) == HELD_OUT
 
 
+def test_a_continual_stream_comes_round_until_it_is_about_as_long_as_the_benchmark():
+    domains = [batch.domain.name for batch in stream_of(plan_tuning("embedded"))]
+    assert domains == 4 * HELD_OUT
+    assert [batch.domain.name for batch in stream_of(plan_tuning("embedded", rounds=1))] == HELD_OUT
+    gradual = plan_tuning("embedded", assignments=["stream.schedule=gradual"]).cells[0].stream
+    assert gradual["schedule"] == "gradual"
+
+
 @pytest.mark.parametrize("corruptions", ["all", "benchmark", "fog", '["spatter", "fog"]', *list_corruptions()])
 def test_any_of_the_fifteen_is_refused(corruptions):
     stream = stream_of(plan_tuning("embedded", assignments=[f"stream.corruptions={corruptions}"]))
