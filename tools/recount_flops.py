@@ -18,6 +18,8 @@ from typing import Any
 import torch
 
 from driftlaw.adapters import make_adapter
+from driftlaw.errors import DataError, UsageError
+from driftlaw.files import atomic_path
 from driftlaw.models import load_model
 from driftlaw.probes import count_flops
 from driftlaw.records import read_record
@@ -62,7 +64,8 @@ def recount(path: Path, data_dir: Path | None) -> bool:
     if written == lines:
         return False
     text = b"".join(map(dump_line, written))
-    path.write_bytes(gzip.compress(text, 9, mtime=0) if path.suffix == ".gz" else text)
+    with atomic_path(path) as temporary:  # a record is whole at any moment, the old one or the new
+        temporary.write_bytes(gzip.compress(text, 9, mtime=0) if path.suffix == ".gz" else text)
     return True
 
 
@@ -73,7 +76,11 @@ def main() -> int:
     parser.add_argument("--data-dir", type=Path, default=None, help="where the weights lie")
     arguments = parser.parse_args()
     for path in arguments.records:
-        print(f"{'counted anew' if recount(path, arguments.data_dir) else 'as it was'}: {path}")
+        try:
+            changed = recount(path, arguments.data_dir)
+        except (DataError, UsageError) as error:
+            raise SystemExit(f"{path} stays as it was: {error}") from error
+        print(f"{'counted anew' if changed else 'as it was'}: {path}")
     return 0
 
 

@@ -24,7 +24,7 @@ FORMAT = "driftlaw-tuning-1"
 ROUNDS = 2  # over all coordinates; the second seldom moves more than one of them
 FACTORS = {"learning_rate": (0.2, 0.5, 1.0, 2.0), "consistency_weight": (0.3, 1.0, 3.0)}  # of the preset's own
 TAUS = (0.6, 0.8, 1.0, 1.3)
-COME_ROUND = 4  # times: four corruptions are then a stream about as long as the fifteen, and haste does not pay
+COME_ROUND = 4  # times: four corruptions are then a stream about as long as the fifteen, where haste may not pay
 
 Values = dict[str, Any]
 Grid = Mapping[str, Sequence[Any]]
@@ -114,7 +114,7 @@ def plan_tuning(
         search: ``coordinate`` or ``grid``.
         seeds: such as ``1-3``; a trial's error is the mean over them.
         limit: images a domain.
-        rounds: how often a continual stream comes round; what adapts fastest wins a short one and loses a long one.
+        rounds: how often a continual stream comes round; what adapts fastest may win a short one and lose a long one.
         assignments: ``--set`` of the command line.
     """
     if search not in ("coordinate", "grid"):

@@ -5,10 +5,12 @@ import importlib.util
 import json
 from pathlib import Path
 
+import pytest
+
 import driftlaw
 from driftlaw.records import read_record
 
-TOOL = Path(__file__).resolve().parent.parent / "tools" / "recount_flops.py"
+TOOL = Path(__file__).resolve().parents[2] / "tools" / "recount_flops.py"
 
 
 def load_tool():
@@ -37,3 +39,13 @@ def test_a_wrong_count_is_put_right_once_and_kept_beside(tmp_path):
     assert record.closing["mean_error"] == lines[-1]["mean_error"]
     assert not tool.recount(packed, None)
     assert not tool.recount(plain, None)
+
+
+def test_what_cannot_be_counted_is_told_and_the_record_stays(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "run.jsonl"
+    path.write_text("no record\n")
+    monkeypatch.setattr("sys.argv", ["recount_flops.py", str(path)])
+    with pytest.raises(SystemExit) as stopped:
+        load_tool().main()
+    assert "run.jsonl" in str(stopped.value)
+    assert path.read_text() == "no record\n"
