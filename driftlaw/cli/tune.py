@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,7 +56,7 @@ def tune(
 
     Such as
 
-    driftlaw tune embedded --limit 400
+    driftlaw tune embedded
 
     driftlaw tune cifar10-c --seeds 1-3 --device cuda --grid learning_rate=2e-4,5e-4,1e-3 --grid tau=0.8,1.0
     """
@@ -79,6 +80,8 @@ def tune(
     for cell in plan.cells:
         room.refuse_benchmark(bench.stream(cell))
     bench.check(plan.cells)
+    if told := room.warn_of_haste(len(bench.stream(plan.cells[0])), len(bench.stream(plan.benchmark))):
+        print(f"note: {told}", file=sys.stderr)
     target, folder = out / plan.file_name, out / plan.cells[0].preset
     sha256 = weights_sha256(bench.network(plan.cells[0].model["weights"]))
 

@@ -18,13 +18,14 @@ from driftlaw.experiments.cells import Cell, plan_run
 from driftlaw.files import atomic_path
 from driftlaw.records import RunRecord
 from driftlaw.records.run_record import HOW_A_STEP_IS_RUN
+from driftlaw.reports.choices import TUNING_FORMAT
 from driftlaw.settings import merge, parse, parse_assignments
 
-FORMAT = "driftlaw-tuning-1"
 ROUNDS = 2  # over all coordinates; the second seldom moves more than one of them
 FACTORS = {"learning_rate": (0.2, 0.5, 1.0, 2.0), "consistency_weight": (0.3, 1.0, 3.0)}  # of the preset's own
 TAUS = (0.6, 0.8, 1.0, 1.3)
 COME_ROUND = 4  # times: four corruptions are then a stream about as long as the fifteen, where haste may not pay
+LONG_ENOUGH = 0.8  # of the benchmark's length
 
 Values = dict[str, Any]
 Grid = Mapping[str, Sequence[Any]]
@@ -40,12 +41,14 @@ class Tuning:
         cells: one a seed, on a stream of held-out corruptions.
         grid: the values of each setting, in the order in which settings are searched.
         start: the preset's own values of those settings; they are tried first.
+        benchmark: the stream of the preset that the choice is for, all of its images in it.
         search: ``coordinate`` changes one setting at a time, ``grid`` tries every combination.
     """
 
     cells: tuple[Cell, ...]
     grid: Grid
     start: Values
+    benchmark: Cell
     search: Literal["coordinate", "grid"] = "coordinate"
 
     @property
@@ -122,11 +125,12 @@ def plan_tuning(
     cells = plan_run(preset, assignments=assignments, limit=limit, methods=method, seeds=seeds)
     if len({cell.method for cell in cells}) != 1:
         raise UsageError(f"--method {method}: one method is tuned at a time")
+    benchmark = plan_run(preset, assignments=assignments, methods=method)[0]
     cells = [replace(cell, stream=_held_out_stream(cell.stream, rounds)) for cell in cells]
     kind = registered_methods()[method].Config
     settings = parse(kind, cells[0].settings, where=f"method {method}").model_dump(mode="json")
     chosen = _parse_grid(grid, method, settings) if grid else _default_grid(method, settings)
-    return Tuning(tuple(cells), chosen, {name: settings[name] for name in chosen}, search)
+    return Tuning(tuple(cells), chosen, {name: settings[name] for name in chosen}, benchmark, search)
 
 
 def _held_out_stream(stream: Mapping[str, Any], rounds: int) -> dict[str, Any]:
@@ -186,6 +190,20 @@ def _refuse(names: Iterable[str], where: str) -> None:
             f"{where} holds {', '.join(found)}, {reported}: settings are chosen on {', '.join(allowed)} alone; leave "
             "the corruptions out of the preset and of --set, or name some of these"
         )
+
+
+def warn_of_haste(batches: int, benchmark: int) -> str:
+    """Return what to say of a stream that is much shorter than the benchmark's, in batches; else nothing.
+
+    >>> warn_of_haste(800, 750)
+    ''
+    """
+    if batches >= LONG_ENOUGH * benchmark:
+        return ""
+    return (
+        f"this stream is {batches} batches long, the benchmark's {benchmark}: what learns fastest wins a short stream "
+        "and may lose a long one; leave --limit out, or raise --rounds"
+    )
 
 
 # --- the search ------------------------------------------------------------------------------------------------------
@@ -267,7 +285,7 @@ def tuning_document(tuning: Tuning, outcome: Outcome, *, command: str, folder: s
     """
     first, choice = tuning.cells[0], outcome.choice
     return {
-        "format": FORMAT,
+        "format": TUNING_FORMAT,
         "command": command,
         "preset": first.preset,
         "method": first.method,

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from driftlaw.records import RunRecord, find_records, read_record
 from driftlaw.reports.bench_figures import as_file
 from driftlaw.reports.chapters import CHAPTERS, PLAIN, Chapter
+from driftlaw.reports.choices import describe_choices
 from driftlaw.reports.comparison import Compared, Comparison, compare_with_paper
 from driftlaw.reports.cost import cost_of
 from driftlaw.reports.figures import Picture
@@ -108,11 +109,12 @@ def _section(root: Path, chapter: Chapter, folders: Sequence[str], paths: Mappin
     records = [replace(read_record(path), path=path.relative_to(root)) for folder in folders for path in paths[folder]]
     comparisons = tuple(compare_with_paper(table, prefer=chapter.tables) for table in make_tables(records))
     pictures = [(name, picture) for name, picture in chapter.draw(comparisons) if picture is not None]
-    places = [root / "results" / folder / NOTES for folder in folders]
+    places = [root / "results" / folder for folder in folders]
+    notes = [(place / NOTES).read_text(encoding="utf-8").strip() for place in places if (place / NOTES).is_file()]
     return _Section(
         chapter,
         tuple(folders),
-        tuple(place.read_text(encoding="utf-8").strip() for place in places if place.is_file()),
+        tuple(notes + [line for place in places for line in describe_choices(root, place)]),
         comparisons,
         tuple(chapter.judge(comparisons)),
         tuple((_figure_name(chapter, name), picture) for name, picture in pictures),

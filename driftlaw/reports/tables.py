@@ -86,8 +86,8 @@ class Row:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The method's settings."""
-        return self.first.settings
+        """The method's settings, of a run that says in what precision it ran where there is one."""
+        return next((record for record in self.records if _says_how_it_ran(record)), self.first).settings
 
 
 @dataclass(frozen=True)
@@ -166,6 +166,34 @@ def _settings_key(record: RunRecord) -> str:
     return json.dumps(record.settings, sort_keys=True)
 
 
+def _says_how_it_ran(record: RunRecord) -> bool:
+    return "execution" in record.header
+
+
+def _row_key(record: RunRecord, beside: Sequence[RunRecord]) -> tuple[str, str]:
+    """Return what the runs of one row share: method and settings.
+
+    A run of an early version does not say in what precision it ran. It joins the row of the runs on the same device
+    that differ from it in nothing else, where there is only one.
+    """
+    own = (record.method, _settings_key(record))
+    if _says_how_it_ran(record):
+        return own
+    peers = {
+        (other.method, _settings_key(other))
+        for other in beside
+        if _says_how_it_ran(other)
+        and other.method == record.method
+        and device_name(other) == device_name(record)
+        and _without_precision(other) == _without_precision(record)
+    }
+    return peers.pop() if len(peers) == 1 else own
+
+
+def _without_precision(record: RunRecord) -> dict[str, Any]:
+    return {name: value for name, value in record.settings.items() if name != "precision"}
+
+
 def _make_table(records: list[RunRecord]) -> Table:
     kept, left_out = _without_doubles(records)
     domains, levels = _columns(kept), severities(kept)
@@ -177,10 +205,10 @@ def _make_table(records: list[RunRecord]) -> Table:
 
 def _without_doubles(records: list[RunRecord]) -> tuple[list[RunRecord], list[str]]:
     """Keep one run of every method, settings and seed: a copy must not count as another seed."""
-    kept: dict[tuple[str, str, int], RunRecord] = {}
+    kept: dict[tuple[tuple[str, str], int], RunRecord] = {}
     notes = []
     for record in records:
-        key = (record.method, _settings_key(record), record.seed)
+        key = (_row_key(record, records), record.seed)
         first = kept.setdefault(key, record)
         if first is not record:
             notes.append(f"left out {place(record)}: {record.method} with seed {record.seed} is also in {place(first)}")
@@ -194,11 +222,11 @@ def _columns(records: list[RunRecord]) -> tuple[str, ...]:
 
 
 def _grouped(records: list[RunRecord]) -> list[list[RunRecord]]:
-    groups: dict[tuple[str, str, int | None], list[RunRecord]] = {}
+    groups: dict[tuple[tuple[str, str], int | None], list[RunRecord]] = {}
     for record in records:
         alone = None if record.finished else record.seed
-        groups.setdefault((record.method, _settings_key(record), alone), []).append(record)
-    return list(groups.values())
+        groups.setdefault((_row_key(record, records), alone), []).append(record)
+    return [sorted(group, key=lambda record: record.seed) for group in groups.values()]
 
 
 def _make_row(records: list[RunRecord], domains: Sequence[str], levels: Sequence[int]) -> Row:
@@ -328,8 +356,18 @@ def _row_notes(row: Row) -> list[str]:
         "commits": {str(record.header.get("commit")) for record in row.records},
         "devices": {device_name(record) for record in row.records},
     }
-    return [
+    mixed = [
         f"{row.label}: its seeds were run with different {kind} ({listed(sorted(found))})"
         for kind, found in kinds.items()
         if len(found) > 1
     ]
+    return mixed + _silence_note(row)
+
+
+def _silence_note(row: Row) -> list[str]:
+    silent = [str(record.seed) for record in row.records if not _says_how_it_ran(record)]
+    if not 0 < len(silent) < len(row.records):
+        return []
+    if len(silent) == 1:
+        return [f"{row.label}: the record of seed {silent[0]} does not say its precision"]
+    return [f"{row.label}: the records of seeds {listed(silent)} do not say their precision"]

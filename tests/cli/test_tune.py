@@ -49,6 +49,13 @@ def test_it_writes_what_it_tried_and_does_not_run_it_again(weights, tmp_path):
     assert json.loads((tmp_path / "embedded.json").read_text())["trials"] == told["trials"]
 
 
+def test_a_stream_much_shorter_than_the_benchmarks_is_remarked_upon(weights, tmp_path):
+    short = invoke(weights, tmp_path, "--grid", "tau=1.0", "--rounds", "1")
+    assert "note: this stream is 4 batches long, the benchmark's " in short.stderr
+    set_limit = ("--set", "stream.limit=20")
+    assert "note:" not in invoke(weights, tmp_path, "--grid", "tau=1.0", *set_limit).stderr
+
+
 @pytest.mark.parametrize("corruptions", ["all", "fog", '["spatter","contrast"]'])
 def test_the_fifteen_are_refused_before_anything_is_written(weights, tmp_path, corruptions):
     done = invoke(weights, tmp_path / "out", "--set", f"stream.corruptions={corruptions}")

@@ -143,6 +143,32 @@ def test_seeds_of_different_commits_are_remarked_upon():
     assert table.notes == ("LAW: its seeds were run with different commits (abc1234, def5678)",)
 
 
+def run_in(precision, seed, error=20):
+    """A record of LAW; None as the precision: an early record, which says nothing of it."""
+    record = make_record("law", [error] * 15, seed=seed)
+    told = {} if precision is None else {"execution": {"precision": precision}}
+    return replace(record, header=record.header | told)
+
+
+def test_a_run_that_does_not_say_its_precision_joins_the_one_row_it_can_belong_to():
+    (table,) = make_tables([run_in(None, 1), run_in("bf16", 2), run_in("bf16", 3)])
+    (row,) = table.rows
+    assert row.seeds == [1, 2, 3]
+    assert row.settings["precision"] == "bf16"
+    assert table.notes == ("LAW: the record of seed 1 does not say its precision",)
+
+
+def test_a_run_that_does_not_say_its_precision_counts_as_float32_where_there_are_two_rows():
+    (table,) = make_tables([run_in(None, 1), run_in("bf16", 2, 30), run_in("float32", 3, 40)])
+    assert sorted(row.seeds for row in table.rows) == [[1, 3], [2]]
+
+
+def test_a_run_that_does_not_say_its_precision_is_no_second_run_of_a_seed():
+    (table,) = make_tables([run_in(None, 1), run_in("bf16", 1)])
+    assert [row.seeds for row in table.rows] == [[1]]
+    assert len(table.notes) == 1
+
+
 def test_a_gradual_stream_has_a_column_over_all_severities_and_one_for_the_highest():
     record = make_record("law", {"fog": 50, "snow": 20}, severities=(1, 2, 3, 4, 5, 4, 3, 2, 1))
     (table,) = make_tables([record])
