@@ -11,7 +11,7 @@ measured bandwidth: at these rates no schedule of the same operations is faster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,10 +22,11 @@ from torch.utils._pytree import tree_leaves
 
 from driftlaw.adapters import registered_methods
 from driftlaw.bench.networks import Network, make_batches
-from driftlaw.bench.timing import Told, kernels, silent, spread, take_turns
-from driftlaw.bench.variants import Contender, Variant, settings_of, sort_out
+from driftlaw.bench.plan import Cell, Plan
+from driftlaw.bench.timing import Pace, Told, kernels, silent, spread, take_turns
+from driftlaw.bench.variants import Contender, Variant, settings_of
 from driftlaw.errors import UsageError
-from driftlaw.probes import as_input, count_flops, environment, timed, usable_precision
+from driftlaw.probes import as_input, count_flops, timed, usable_precision
 
 AS_WRITTEN = {"capture": "off", "overlap": False, "compiled": False}  # what a counter sees all of
 _HEAVY = {
@@ -37,20 +38,7 @@ _HEAVY = {
 }
 
 
-def measure_floor(
-    networks: Iterable[Network],
-    *,
-    batch_sizes: Sequence[int],
-    variants: Iterable[Variant],
-    device: torch.device,
-    rounds: int,
-    steps: int,
-    warm_up: int,
-    seed: int = 0,
-    deterministic: bool = False,
-    pool: Tensor | None = None,
-    told: Told = silent,
-) -> dict[str, Any]:
+def measure_floor(plan: Plan, pace: Pace, *, told: Told = silent) -> dict[str, Any]:
     """Count the work of a step, measure what the machine can do and how long the step takes, all in one run.
 
     The arguments are those of ``compare_steps``; each variant is timed alone.
@@ -59,40 +47,30 @@ def measure_floor(
         Plain data: ``rows`` with one entry a network, batch size and variant (operations, bytes, rates, the floor in
         milliseconds, the measured step and how many times above the floor it stands), the counting rule, and where.
     """
-    fit, left_out = sort_out(variants)
-    machine = Machine(device)
+    machine = Machine(plan.device)
     rows = []
-    for network in networks:
-        for batch_size in batch_sizes:
-            for variant in fit:
-                with kernels(deterministic):
-                    contender = Contender(variant, network, batch_size, device=device, seed=seed, pool=pool)
-                    (taken,) = take_turns([contender], rounds=rounds, steps=steps, warm_up=warm_up, told=told)
-                    del contender
-                    row = _row(variant, network, batch_size, machine, seed)
-                rows.append(_held_against(row, spread(taken)))
-    return {
-        "bench": "floor",
-        "seed": seed,
-        "rounds": rounds,
-        "steps_per_round": steps,
-        "deterministic": deterministic,
+    for cell in plan.cells():
+        for variant in plan.fit:
+            with kernels(plan.deterministic):
+                (taken,) = take_turns([cell.contender(variant)], pace, told=told)
+                rows.append(_held_against(_row(cell, variant, machine), spread(taken)))
+    how = {
+        "rounds": pace.rounds,
+        "steps_per_round": pace.steps,
+        "deterministic": plan.deterministic,
         "rule": " ".join((__doc__ or "").partition("The counting rule. ")[2].split()),
-        "left_out": left_out,
-        "rows": rows,
-        **environment(device),
     }
+    return plan.record("floor", how, rows=rows)
 
 
-def _row(variant: Variant, network: Network, batch_size: int, machine: Machine, seed: int) -> dict[str, Any]:
+def _row(cell: Cell, variant: Variant, machine: Machine) -> dict[str, Any]:
     precision = precision_of(variant, machine.device)
-    shape = busiest_convolution(network, batch_size)
+    shape = busiest_convolution(cell.network, cell.batch_size)
     return {
-        **network.facts(),
-        "batch_size": batch_size,
+        **cell.facts(),
         **variant.facts(),
         "precision": precision,
-        **count_work(variant, network, batch_size, device=machine.device, seed=seed),
+        **count_work(cell, variant),
         "bytes_per_second": machine.bandwidth,
         "matrix_operations_per_second": machine.matrix_rate(precision),
         "convolution": shape,
@@ -127,14 +105,12 @@ def precision_of(variant: Variant, device: torch.device) -> str:
 # --- counting ----------------------------------------------------------------------------------------------------
 
 
-def count_work(
-    variant: Variant, network: Network, batch_size: int, *, device: torch.device, seed: int = 0
-) -> dict[str, int]:
+def count_work(cell: Cell, variant: Variant) -> dict[str, int]:
     """Return ``operations``, ``least_bytes`` and ``bytes_as_written`` of one step of a variant, by the rule above.
 
     Steps after the first are counted, a whole cycle of them: the first may do what is done once.
     """
-    contender = Contender(_as_written(variant), network, batch_size, device=device, seed=seed)
+    contender = cell.contender(_as_written(variant))
     contender.run(1 + contender.settling)
     _, operations = count_flops(lambda: contender.run(contender.cycle))
     with _Traffic() as traffic:

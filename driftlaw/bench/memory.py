@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from driftlaw.bench.networks import Network
+from driftlaw.bench.plan import Cell, Plan
 from driftlaw.bench.timing import Told, kernels, silent
-from driftlaw.bench.variants import PLAIN_LAW, Contender, Variant, sort_out
-from driftlaw.probes import environment
+from driftlaw.bench.variants import PLAIN_LAW, Contender, Variant
 
 STEPS = 6  # the first ones make optimizers' state and run as written, later ones may be captured as a graph
 WAYS = {
@@ -26,77 +24,41 @@ WAYS = {
 }
 
 
-def compare_memory(
-    networks: Iterable[Network],
-    *,
-    batch_sizes: Sequence[int],
-    variants: Iterable[Variant],
-    device: torch.device,
-    seed: int = 0,
-    deterministic: bool = False,
-    pool: Tensor | None = None,
-    told: Told = silent,
-) -> dict[str, Any]:
+def compare_memory(plan: Plan, *, told: Told = silent) -> dict[str, Any]:
     """Measure the peak memory of a step of every variant, each alone, on every network and batch size.
 
     Args:
-        networks: what to measure on.
-        batch_sizes: images a batch.
-        variants: what to measure; those that cannot be are named in the record.
-        device: where.
-        seed: of the images.
-        deterministic: take the kernels of ``driftlaw run`` instead of the fastest.
-        pool: real images; random ones by default.
+        plan: what to measure, on what and where.
         told: is handed the label of every variant that is done.
 
     Returns:
         Plain data: ``rows`` with one entry a network, batch size and variant, how it was measured, and where.
     """
-    fit, left_out = sort_out(variants)
     rows = []
-    for network in networks:
-        for batch_size in batch_sizes:
-            cell = []
-            for variant in fit:
-                found = peak_of(
-                    variant, network, batch_size, device=device, seed=seed, deterministic=deterministic, pool=pool
-                )
-                cell.append({**network.facts(), "batch_size": batch_size, **variant.facts(), **found})
-                told(variant.label)
-            rows += with_shares(cell)
-    return {
-        "bench": "memory",
-        "seed": seed,
-        "deterministic": deterministic,
-        "measured": WAYS[device.type],
-        "left_out": left_out,
-        "rows": rows,
-        **environment(device),
-    }
+    for cell in plan.cells():
+        found = []
+        for variant in plan.fit:
+            found.append({**cell.facts(), **variant.facts(), **peak_of(cell, variant)})
+            told(variant.label)
+        rows += with_shares(found)
+    how = {"deterministic": plan.deterministic, "measured": WAYS[plan.device.type]}
+    return plan.record("memory", how, rows=rows)
 
 
-def with_shares(cell: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_shares(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows of one network and batch size, each with its peak as a share of the plain LAW's."""
-    plain = next((row["peak_bytes"] for row in cell if row["method"] == PLAIN_LAW), None)
-    return [row | {"share_of_plain_law": row["peak_bytes"] / plain if plain else None} for row in cell]
+    plain = next((row["peak_bytes"] for row in rows if row["method"] == PLAIN_LAW), None)
+    return [row | {"share_of_plain_law": row["peak_bytes"] / plain if plain else None} for row in rows]
 
 
-def peak_of(
-    variant: Variant,
-    network: Network,
-    batch_size: int,
-    *,
-    device: torch.device,
-    seed: int = 0,
-    deterministic: bool = False,
-    pool: Tensor | None = None,
-) -> dict[str, int]:
+def peak_of(cell: Cell, variant: Variant) -> dict[str, int]:
     """Return ``peak_bytes`` of a step of one variant, ``held_bytes`` between steps, and ``reserved_bytes`` on a GPU."""
+    device = cell.plan.device
 
     def make() -> Contender:
-        return Contender(variant, network, batch_size, device=device, seed=seed, pool=pool)
+        return cell.contender(variant)
 
-    with kernels(deterministic):
+    with kernels(cell.plan.deterministic):
         found = _on_gpu(make, device) if device.type == "cuda" else _on_cpu(make)
     gc.collect()
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,12 +11,13 @@ from typing import Any
 import torch
 
 from driftlaw.bench.memory import WAYS, peak_of, with_shares
-from driftlaw.bench.networks import Network, make_networks
+from driftlaw.bench.networks import make_networks
+from driftlaw.bench.plan import Cell, Plan
 from driftlaw.bench.step import with_ratios
-from driftlaw.bench.timing import Told, clock_of, kernels, milliseconds, silent, spread, take_turns
-from driftlaw.bench.variants import Contender, Variant, sort_out
+from driftlaw.bench.timing import Pace, Told, clock_of, kernels, milliseconds, silent, spread, time_variants
+from driftlaw.bench.variants import Variant
 from driftlaw.errors import unknown
-from driftlaw.probes import environment, peak_bytes
+from driftlaw.probes import peak_bytes
 
 STREAM = "stream"
 
@@ -89,33 +89,23 @@ def _tensors(depth: int) -> int:
 
 def measure_scaling(
     axes: Iterable[str],
+    plan: Plan,
+    pace: Pace,
     *,
-    variants: Iterable[Variant],
-    device: torch.device,
-    rounds: int,
-    steps: int,
-    warm_up: int,
     ranges: Ranges | None = None,
     batches: int = 10_000,
     windows: int = 20,
-    seed: int = 0,
-    deterministic: bool = False,
     told: Told = silent,
 ) -> dict[str, Any]:
     """Time a step and measure its peak memory along each axis.
 
     Args:
         axes: names of ``list_axes()``.
-        variants: what to measure; those that cannot be are named in the record.
-        device: where.
-        rounds: how many times each variant has its turn at every point.
-        steps: at least so many steps a turn.
-        warm_up: steps before the first turn.
+        plan: what to measure and where; its networks and batch sizes are passed over, an axis brings its own.
+        pace: how often, at every point.
         ranges: how far the axes go.
         batches: length of the stream, for the axis ``stream``.
         windows: into how many windows it is cut.
-        seed: of networks, images and augmentation.
-        deterministic: take the kernels of ``driftlaw run`` instead of the fastest.
         told: is handed a line about every point that is done.
 
     Returns:
@@ -125,36 +115,20 @@ def measure_scaling(
     for name in wanted:
         if name not in list_axes():
             raise unknown("axis", name, list_axes())
-    fit, left_out = sort_out(variants)
-    known, curves = make_axes(ranges), []
-    for name in (name for name in wanted if name != STREAM):
-        rows = []
-        for value, model, batch_size in known[name].points:
-            (network,) = make_networks([model], seed=seed, side=known[name].side)
-            cell = _cell(fit, network, batch_size, device, rounds, steps, warm_up, seed, deterministic)
-            rows += [{"value": value, **row} for row in cell]
-            told(f"{name} {value}")
-        curves.append({"axis": name, "note": known[name].note, "rows": rows})
-    long = []
+    known, long = make_axes(ranges), []
+    curves = [_along(known[name], plan, pace, told) for name in wanted if name != STREAM]
     if STREAM in wanted:
-        (network,) = make_networks([ranges.model], seed=seed, side=ranges.side)
-        for variant in (variant for variant in fit if variant.is_ours):
-            with kernels(deterministic):
-                long.append(along_stream(variant, network, ranges.batch_size, batches, windows, device, seed, told))
-    return {
-        "bench": "scaling",
-        "seed": seed,
-        "rounds": rounds,
-        "steps_per_round": steps,
-        "warm_up": warm_up,
-        "deterministic": deterministic,
-        "clock": clock_of(device),
-        "memory_measured": WAYS[device.type],
-        "left_out": left_out,
-        "axes": curves,
-        "stream": long,
-        **environment(device),
+        cell = _cell(plan, ranges.model, ranges.side, ranges.batch_size)
+        ours = [variant for variant in plan.fit if variant.is_ours]
+        with kernels(plan.deterministic):
+            long = [along_stream(cell, variant, batches=batches, windows=windows, told=told) for variant in ours]
+    how = {
+        **pace.facts(),
+        "deterministic": plan.deterministic,
+        "clock": clock_of(plan.device),
+        "memory_measured": WAYS[plan.device.type],
     }
+    return plan.record("scaling", how, axes=curves, stream=long)
 
 
 def list_axes() -> list[str]:
@@ -162,74 +136,56 @@ def list_axes() -> list[str]:
     return [*make_axes(Ranges(tensor_depths=())), STREAM]
 
 
-def _cell(
-    variants: Sequence[Variant],
-    network: Network,
-    batch_size: int,
-    device: torch.device,
-    rounds: int,
-    steps: int,
-    warm_up: int,
-    seed: int,
-    deterministic: bool,
-) -> list[dict[str, Any]]:
-    with kernels(deterministic):
-        contenders = [Contender(variant, network, batch_size, device=device, seed=seed) for variant in variants]
-        taken = take_turns(contenders, rounds=rounds, steps=steps, warm_up=warm_up)
-    del contenders
-    gc.collect()
-    cell = [
+def _cell(plan: Plan, model: str, side: int, batch_size: int) -> Cell:
+    (network,) = make_networks([model], seed=plan.seed, side=side)
+    return Cell(plan, network, batch_size)
+
+
+def _along(axis: Axis, plan: Plan, pace: Pace, told: Told) -> dict[str, Any]:
+    rows = []
+    for value, model, batch_size in axis.points:
+        rows += [{"value": value, **row} for row in _measure(_cell(plan, model, axis.side, batch_size), pace)]
+        told(f"{axis.name} {value}")
+    return {"axis": axis.name, "note": axis.note, "rows": rows}
+
+
+def _measure(cell: Cell, pace: Pace) -> list[dict[str, Any]]:
+    rows = [
         {
-            **network.facts(),
-            "batch_size": batch_size,
+            **cell.facts(),
             "label": variant.label,
             "method": variant.method,
             "milliseconds": spread(numbers),
-            **peak_of(variant, network, batch_size, device=device, seed=seed, deterministic=deterministic),
+            **peak_of(cell, variant),
         }
-        for variant, numbers in zip(variants, taken, strict=True)
+        for variant, numbers in zip(cell.plan.fit, time_variants(cell, pace), strict=True)
     ]
-    return with_ratios(with_shares(cell))
+    return with_ratios(with_shares(rows))
 
 
-def along_stream(
-    variant: Variant,
-    network: Network,
-    batch_size: int,
-    batches: int,
-    windows: int,
-    device: torch.device,
-    seed: int = 0,
-    told: Told = silent,
-) -> dict[str, Any]:
+def along_stream(cell: Cell, variant: Variant, *, batches: int, windows: int, told: Told = silent) -> dict[str, Any]:
     """Take ``batches`` steps in one go and return time and memory of every window of them.
 
     Time is the median over stretches of a few steps inside a window. Memory is what is held when the window
     ends (on a GPU the allocator's live bytes, on a CPU the process's resident pages) and the highest point so far.
     ``growth`` is the last window against the second: the first holds what is done once.
     """
-    contender = Contender(variant, network, batch_size, device=device, seed=seed)
+    contender, device = cell.contender(variant), cell.plan.device
     stretch = contender.whole_cycles(10 if device.type == "cuda" else 1)  # a GPU's queue must not run empty
-    length = max(1, batches // windows)
+    stretches = max(1, batches // windows // stretch)
     rows = []
     for number in range(windows):
-        taken = [milliseconds(contender, stretch) for _ in range(max(1, length // stretch))]
+        taken = [milliseconds(contender, stretch) for _ in range(stretches)]
         rows.append(
             {
-                "batches": (number + 1) * max(1, length // stretch) * stretch,
+                "batches": (number + 1) * stretches * stretch,
                 "milliseconds": spread(taken),
                 "held_bytes": _held(device),
                 "peak_bytes": peak_bytes(device),
             }
         )
         told(f"{variant.label}, batch {rows[-1]['batches']}")
-    return {
-        **network.facts(),
-        "batch_size": batch_size,
-        **variant.facts(),
-        "windows": rows,
-        "growth": _growth(rows),
-    }
+    return {**cell.facts(), **variant.facts(), "windows": rows, "growth": _growth(rows)}
 
 
 def _growth(rows: Sequence[dict[str, Any]]) -> dict[str, float]:

@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 
+from driftlaw.bench.plan import Cell
 from driftlaw.bench.variants import Contender
 
 Told = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often to measure.
+
+    Attributes:
+        rounds: how many times each contender has its turn, and how many numbers it gets.
+        steps: at least so many steps a turn; a contender whose work repeats every k-th step runs whole cycles.
+        warm_up: steps that are not timed, before the first turn.
+    """
+
+    rounds: int
+    steps: int
+    warm_up: int
+
+    @classmethod
+    def usual(
+        cls, device: torch.device, rounds: int | None = None, steps: int | None = None, warm_up: int | None = None
+    ) -> Pace:
+        """Return what is asked for, else much on a GPU, where steps are short, and less on a CPU."""
+        usual = cls(rounds=20, steps=10, warm_up=10) if device.type == "cuda" else cls(rounds=7, steps=1, warm_up=2)
+        asked = {"rounds": rounds, "steps": steps, "warm_up": warm_up}
+        return replace(usual, **{name: value for name, value in asked.items() if value is not None})
+
+    def facts(self) -> dict[str, int]:
+        """Return what a record says of it, as plain data."""
+        return {"rounds": self.rounds, "steps_per_round": self.steps, "warm_up": self.warm_up}
 
 
 def silent(text: str) -> None:
@@ -26,29 +56,33 @@ def kernels(deterministic: bool) -> Iterator[None]:
         yield
 
 
-def take_turns(
-    contenders: Sequence[Contender], *, rounds: int, steps: int, warm_up: int, told: Told = silent
-) -> list[list[float]]:
+def time_variants(cell: Cell, pace: Pace, *, told: Told = silent) -> list[list[float]]:
+    """Return the milliseconds a step of every variant that fits, all of them made at once, a number a round."""
+    with kernels(cell.plan.deterministic):
+        taken = take_turns([cell.contender(variant) for variant in cell.plan.fit], pace, told=told)
+    gc.collect()
+    return taken
+
+
+def take_turns(contenders: Sequence[Contender], pace: Pace, *, told: Told = silent) -> list[list[float]]:
     """Return the milliseconds a step of every contender, a number a round.
 
     In every round each contender runs some steps; who comes first changes from round to round.
 
     Args:
         contenders: all made, all on the same device.
-        rounds: how many numbers each gets.
-        steps: at least so many steps a round; a contender whose work repeats every k-th step runs whole cycles.
-        warm_up: steps that are not timed, before the first round.
+        pace: how often.
         told: is handed the label of every contender when it is warm, and again after every round.
     """
     for contender in contenders:
-        contender.warm_up(warm_up)
+        contender.warm_up(pace.warm_up)
         told(contender.variant.label)
     taken: list[list[float]] = [[] for _ in contenders]
-    for number in range(rounds):
+    for number in range(pace.rounds):
         for place in range(len(contenders)):
             index = (place + number) % len(contenders)
             contender = contenders[index]
-            taken[index].append(milliseconds(contender, contender.whole_cycles(steps)))
+            taken[index].append(milliseconds(contender, contender.whole_cycles(pace.steps)))
             told(contender.variant.label)
     return taken
 
@@ -90,12 +124,3 @@ def spread(numbers: Sequence[float]) -> dict[str, float]:
 def clock_of(device: torch.device) -> str:
     """Return in words what times were taken with."""
     return "CUDA events" if device.type == "cuda" else "perf_counter"
-
-
-def pace(device: torch.device, rounds: int | None, steps: int | None, warm_up: int | None) -> dict[str, Any]:
-    """Return how often to measure: what is asked for, else much on a GPU, where steps are short, and less on a CPU."""
-    usual = (
-        {"rounds": 20, "steps": 10, "warm_up": 10} if device.type == "cuda" else {"rounds": 7, "steps": 1, "warm_up": 2}
-    )
-    asked = {"rounds": rounds, "steps": steps, "warm_up": warm_up}
-    return usual | {name: value for name, value in asked.items() if value is not None}

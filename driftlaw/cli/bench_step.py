@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
-    from driftlaw.bench.networks import Network
+    from driftlaw.bench.plan import Plan
+    from driftlaw.bench.timing import Pace
     from driftlaw.bench.variants import Variant
 
 Told = Callable[[str], None]
@@ -81,10 +80,10 @@ def step(
     """
     from driftlaw.bench.step import compare_steps
 
-    bench = _setting_up(models, methods, variant, only, weights, batch_sizes, device, threads, side, seed)
-    pace = bench.pace(rounds, steps, warm_up)
-    options = bench.options(deterministic) | pace | {"memory": memory}
-    _report(lambda told: compare_steps(told=told, **options), bench.turns(pace["rounds"] + 1), out, as_json)
+    plan = _plan(models, methods, variant, only, weights, batch_sizes, device, threads, side, seed, deterministic)
+    pace = _pace(plan, rounds, steps, warm_up)
+    total = _contenders(plan) * (pace.rounds + 1)
+    _report(lambda told: compare_steps(plan, pace, memory=memory, told=told), total, out, as_json)
 
 
 def memory(
@@ -108,8 +107,8 @@ def memory(
     """
     from driftlaw.bench.memory import compare_memory
 
-    bench = _setting_up(models, methods, variant, only, weights, batch_sizes, device, threads, side, seed)
-    _report(lambda told: compare_memory(told=told, **bench.options(deterministic)), bench.turns(1), out, as_json)
+    plan = _plan(models, methods, variant, only, weights, batch_sizes, device, threads, side, seed, deterministic)
+    _report(lambda told: compare_memory(plan, told=told), _contenders(plan), out, as_json)
 
 
 def facts(
@@ -136,12 +135,12 @@ def facts(
     """
     from driftlaw.bench.facts import compare_facts
 
-    bench = _setting_up(
-        models, methods, variant, only, weights, batch_sizes, device, threads, side, seed, references=False
+    plan = _plan(
+        models, methods, variant, only, weights, batch_sizes, device, threads, side, seed, deterministic, ours=True
     )
-    pace = bench.pace(rounds, steps, warm_up)
-    options = bench.options(deterministic) | pace
-    _report(lambda told: compare_facts(told=told, **options), 2 * bench.turns(pace["rounds"] + 1), out, as_json)
+    pace = _pace(plan, rounds, steps, warm_up)
+    total = 2 * _contenders(plan) * (pace.rounds + 1)
+    _report(lambda told: compare_facts(plan, pace, told=told), total, out, as_json)
 
 
 def floor(
@@ -167,10 +166,10 @@ def floor(
     """
     from driftlaw.bench.floor import measure_floor
 
-    bench = _setting_up(models, methods, variant, only, None, batch_sizes, device, threads, side, seed)
-    pace = bench.pace(rounds, steps, warm_up)
-    options = bench.options(deterministic) | pace
-    _report(lambda told: measure_floor(told=told, **options), bench.turns(pace["rounds"] + 1), out, as_json)
+    plan = _plan(models, methods, variant, only, None, batch_sizes, device, threads, side, seed, deterministic)
+    pace = _pace(plan, rounds, steps, warm_up)
+    total = _contenders(plan) * (pace.rounds + 1)
+    _report(lambda told: measure_floor(plan, pace, told=told), total, out, as_json)
 
 
 def scaling(
@@ -206,7 +205,7 @@ def scaling(
     """
     from driftlaw.bench.scaling import Ranges, make_axes, measure_scaling
 
-    bench = _setting_up(model, methods, variant, only, None, str(batch_size), device, threads, side, seed)
+    plan = _plan(model, methods, variant, only, None, str(batch_size), device, threads, side, seed, deterministic)
     ranges = Ranges(
         batch_size=batch_size,
         model=model,
@@ -218,49 +217,20 @@ def scaling(
     _check({"--batches": batches, "--windows": windows})
     wanted, known = _names(axes), make_axes(ranges)
     points = sum(len(known[name].points) for name in wanted if name in known)
-    ours = sum(variant.is_ours for variant in bench.fit)
-    options: dict[str, Any] = bench.options(deterministic, networks=False) | bench.pace(rounds, steps, warm_up)
-    options |= {"ranges": ranges, "batches": batches, "windows": windows}
+    ours = sum(variant.is_ours for variant in plan.fit)
+    pace = _pace(plan, rounds, steps, warm_up)
     total = points + (windows * ours if "stream" in wanted else 0)
-    _report(lambda told: measure_scaling(wanted, told=told, **options), total, out, as_json)
+
+    def measure(told: Told) -> dict[str, Any]:
+        return measure_scaling(wanted, plan, pace, ranges=ranges, batches=batches, windows=windows, told=told)
+
+    _report(measure, total, out, as_json)
 
 
 # --- what the commands share -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Bench:
-    """What a command was asked to measure, on what and where."""
-
-    networks: list[Network]
-    batch_sizes: list[int]
-    variants: list[Variant]
-    fit: list[Variant]
-    device: torch.device
-    seed: int
-    pool: Tensor | None
-
-    def options(self, deterministic: bool, networks: bool = True) -> dict[str, Any]:
-        """Return the arguments that the measuring functions share."""
-        shared = {"variants": self.variants, "device": self.device, "seed": self.seed, "deterministic": deterministic}
-        if not networks:
-            return shared
-        return shared | {"networks": self.networks, "batch_sizes": self.batch_sizes, "pool": self.pool}
-
-    def pace(self, rounds: int | None, steps: int | None, warm_up: int | None) -> dict[str, int]:
-        """Return how often to measure."""
-        from driftlaw.bench.timing import pace
-
-        found = pace(self.device, rounds, steps, warm_up)
-        _check({"--rounds": found["rounds"], "--steps": found["steps"]})
-        return found
-
-    def turns(self, each: int) -> int:
-        """Return how often a progress bar will be told something."""
-        return len(self.networks) * len(self.batch_sizes) * len(self.fit) * each
-
-
-def _setting_up(
+def _plan(
     models: str,
     methods: str,
     variants: list[str] | None,
@@ -271,38 +241,62 @@ def _setting_up(
     threads: int | None,
     side: int | None,
     seed: int,
-    references: bool = True,
-) -> _Bench:
+    deterministic: bool,
+    ours: bool = False,
+) -> Plan:
+    """Return what a command was asked to measure, on what and where; with ``ours`` the references are left out."""
     import torch
 
-    from driftlaw.adapters import list_methods
     from driftlaw.bench.networks import make_networks
-    from driftlaw.bench.variants import default_variants, parse_variant, sort_out
-    from driftlaw.errors import unknown
+    from driftlaw.bench.plan import Plan
     from driftlaw.probes import pick_device
 
     _check({"--threads": threads, "--side": side})
-    for name in _names(methods):
-        if name not in list_methods():
-            raise unknown("method", name, list_methods())
+    chosen = _chosen(_names(methods), variants or [], only or [], ours)
     if threads is not None:
         torch.set_num_threads(threads)
-    chosen = [each for each in default_variants(_names(methods)) if references or each.is_ours]
-    chosen += [parse_variant(text) for text in variants or []]
-    for label in only or []:
-        if label not in [each.label for each in chosen]:
-            raise unknown("variant", label, [each.label for each in chosen])
-    chosen = [each for each in chosen if not only or each.label in only]
-    fit, _ = sort_out(chosen)
-    return _Bench(
+    return Plan(
         networks=make_networks(_names(models), weights=_names(weights or ""), seed=seed, side=side),
         batch_sizes=_numbers("--batch-sizes", batch_sizes),
         variants=chosen,
-        fit=fit,
         device=pick_device(device),
         seed=seed,
+        deterministic=deterministic,
         pool=_real_images() if weights else None,
     )
+
+
+def _chosen(methods: list[str], texts: list[str], only: list[str], ours: bool) -> list[Variant]:
+    """Return the usual variants of some methods and the user's own, or those of them that --only names."""
+    from driftlaw.adapters import list_methods
+    from driftlaw.bench.variants import default_variants, parse_variant
+    from driftlaw.errors import UsageError, suggest, unknown
+
+    for name in methods:
+        if name not in list_methods():
+            raise unknown("method", name, list_methods())
+    variants = [each for each in default_variants(methods) if each.is_ours or not ours]
+    variants += [parse_variant(text) for text in texts]
+    labels = [each.label for each in variants]
+    for label in only:
+        if label not in labels:
+            listed = ", ".join(f"«{each}»" for each in labels)  # a label may hold a comma
+            raise UsageError(f"unknown variant «{label}»: {suggest(label, labels)}Valid labels: {listed}")
+    return [each for each in variants if not only or each.label in only]
+
+
+def _pace(plan: Plan, rounds: int | None, steps: int | None, warm_up: int | None) -> Pace:
+    """Return how often to measure."""
+    from driftlaw.bench.timing import Pace
+
+    pace = Pace.usual(plan.device, rounds, steps, warm_up)
+    _check({"--rounds": pace.rounds, "--steps": pace.steps})
+    return pace
+
+
+def _contenders(plan: Plan) -> int:
+    """Return how many variants are measured, on all networks and batch sizes together."""
+    return len(list(plan.cells())) * len(plan.fit)
 
 
 def _names(text: str) -> list[str]:

@@ -77,8 +77,22 @@ def _short(table: Table) -> str:
     return f"{header['stream']['dataset']['name']}-{header['model']['name']}".replace(":", "-")
 
 
-def _swept(setting: str, name: str) -> Draw:
-    return lambda comparisons: [("", paper_figures.draw_sweep(comparisons, setting, name))]
+def _sweep(
+    number: int, title: str, setting: str, name: str, *finds: Callable[[Table, str, str], list[Finding]]
+) -> Chapter:
+    """Return the chapter of a table of the paper whose rows are values of one setting, by its ``name`` in the paper."""
+
+    def judging(find: Callable[[Table, str, str], list[Finding]]) -> Judge:
+        return _each(lambda table: find(table, setting, name))
+
+    return Chapter(
+        f"table{number}",
+        f"Table {number}: {title}",
+        tables=(number,),
+        judge=_together(*map(judging, finds)),
+        draw=lambda comparisons: [("", paper_figures.draw_sweep(comparisons, setting, name))],
+        setting=setting,
+    )
 
 
 def _records(comparisons: Iterable[Comparison]) -> list[RunRecord]:
@@ -100,8 +114,6 @@ def _diagonal(comparisons: Sequence[Comparison]) -> list[tuple[str, Picture | No
     return [("", paper_figures.draw_fisher_diagonal(profiles))]
 
 
-_TAU = _each(lambda table: findings.find_minimum(table, "tau", "τ"))
-
 CHAPTERS = (
     Chapter(
         "table1",
@@ -116,41 +128,13 @@ CHAPTERS = (
         tables=(3,),
         judge=_each(lambda table: findings.find_order(table, ["law", "autorgn", "tent"])),
     ),
-    Chapter(
-        "table4",
-        "Table 4: the weight λ of the consistency loss",
-        tables=(4,),
-        judge=_each(lambda table: findings.find_minimum(table, "consistency_weight", "λ")),
-        draw=_swept("consistency_weight", "λ"),
-        setting="consistency_weight",
-    ),
-    Chapter(
-        "table5",
-        "Table 5: the exponent τ of the scaler",
-        tables=(5,),
-        judge=_TAU,
-        draw=_swept("tau", "τ"),
-        setting="tau",
-    ),
+    _sweep(4, "the weight λ of the consistency loss", "consistency_weight", "λ", findings.find_minimum),
+    _sweep(5, "the exponent τ of the scaler", "tau", "τ", findings.find_minimum),
     Chapter("table6", "Table 6: other networks, CIFAR-10-C", tables=(6,), judge=_agreement),
     Chapter("table7", "Table 7: other networks, CIFAR-100-C", tables=(7,), judge=_agreement),
     Chapter("table8", "Table 8: other networks, ImageNet-C", tables=(8,), judge=_agreement),
-    Chapter(
-        "table9",
-        "Table 9: Fisher information that fades at rate γ",
-        tables=(9,),
-        judge=_each(lambda table: findings.find_best_end(table, "fisher_decay", "γ")),
-        draw=_swept("fisher_decay", "γ"),
-        setting="fisher_decay",
-    ),
-    Chapter(
-        "table10",
-        "Table 10: τ from 0 on",
-        tables=(10,),
-        judge=_together(_TAU, _each(lambda table: findings.find_divergence(table, "tau", "τ"))),
-        draw=_swept("tau", "τ"),
-        setting="tau",
-    ),
+    _sweep(9, "Fisher information that fades at rate γ", "fisher_decay", "γ", findings.find_best_end),
+    _sweep(10, "τ from 0 on", "tau", "τ", findings.find_minimum, findings.find_divergence),
     Chapter(
         "fig1a",
         "Figure 1a: error against the tuned part",

@@ -8,21 +8,21 @@ import torch
 
 from driftlaw.bench.facts import compare_facts
 from driftlaw.bench.networks import make_networks
+from driftlaw.bench.plan import Plan
+from driftlaw.bench.timing import Pace
 from driftlaw.bench.variants import REFERENCE_VARIANTS, Variant
 from driftlaw.loop import plain_facts
 
 
 def test_the_same_steps_are_timed_with_and_without_the_facts():
     (network,) = make_networks(["wrn_10_1"], side=16)
-    record = compare_facts(
-        [network],
+    plan = Plan(
+        networks=[network],
         batch_sizes=[4],
         variants=[*REFERENCE_VARIANTS, Variant("law", "law"), Variant("tent", "tent")],
         device=torch.device("cpu"),
-        rounds=2,
-        steps=1,
-        warm_up=1,
     )
+    record = compare_facts(plan, Pace(rounds=2, steps=1, warm_up=1))
     law, tent = record["rows"]
     assert law["numbers"] == network.tensors - 2  # all but the head's weight and bias
     assert tent["numbers"] == 0

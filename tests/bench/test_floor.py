@@ -10,6 +10,8 @@ from torch import nn
 
 from driftlaw.bench import floor
 from driftlaw.bench.networks import Network, make_networks
+from driftlaw.bench.plan import Cell, Plan
+from driftlaw.bench.timing import Pace
 from driftlaw.bench.variants import REFERENCE_VARIANTS, Variant
 
 CPU = torch.device("cpu")
@@ -39,8 +41,12 @@ def small():
     return Network("one", OneConvolution().eval(), side=8)
 
 
+def count_work(variant, network, batch_size):
+    return floor.count_work(Cell(Plan(variants=[variant], device=CPU), network, batch_size), variant)
+
+
 def test_the_work_of_one_convolution_is_what_a_hand_counts(small):
-    work = floor.count_work(FORWARD, small, 2, device=CPU)
+    work = count_work(FORWARD, small, 2)
     pixels, images, weight = 2 * 8 * 8, 4 * 2 * 3 * 8 * 8, 4 * 4 * 3 * 9
     assert work["operations"] == 2 * pixels * 4 * 27
     assert work["least_bytes"] == images + weight + 4 * pixels * 4
@@ -59,8 +65,8 @@ def test_views_cost_nothing_and_writing_in_place_does():
 
 def test_a_step_of_law_is_about_eight_forward_passes():
     (network,) = make_networks(["wrn_10_1"], side=16)
-    forward = floor.count_work(FORWARD, network, 4, device=CPU)
-    law = floor.count_work(Variant("law", "law"), network, 4, device=CPU)
+    forward = count_work(FORWARD, network, 4)
+    law = count_work(Variant("law", "law"), network, 4)
     assert 6 < law["operations"] / forward["operations"] < 9
     assert law["bytes_as_written"] > law["least_bytes"] > forward["least_bytes"]
 
@@ -74,7 +80,8 @@ def test_the_busiest_convolution_is_the_one_with_most_operations():
 
 
 def test_a_row_says_what_binds_and_how_far_above_the_step_stands(small):
-    record = floor.measure_floor([small], batch_sizes=[2], variants=[FORWARD], device=CPU, rounds=2, steps=1, warm_up=1)
+    plan = Plan(networks=[small], batch_sizes=[2], variants=[FORWARD], device=CPU)
+    record = floor.measure_floor(plan, Pace(rounds=2, steps=1, warm_up=1))
     (row,) = record["rows"]
     assert row["floor_milliseconds"] == max(row["operations_milliseconds"], row["least_bytes_milliseconds"])
     assert row["times_above_floor"] == pytest.approx(row["milliseconds"]["median"] / row["floor_milliseconds"])

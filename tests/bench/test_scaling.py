@@ -9,11 +9,14 @@ import torch
 
 from driftlaw.bench import memory
 from driftlaw.bench.networks import make_networks
+from driftlaw.bench.plan import Cell, Plan
 from driftlaw.bench.scaling import Ranges, along_stream, list_axes, make_axes, measure_scaling
+from driftlaw.bench.timing import Pace
 from driftlaw.bench.variants import REFERENCE_VARIANTS, Variant
 from driftlaw.errors import UsageError
 
 CPU = torch.device("cpu")
+LAW_TWICE = (REFERENCE_VARIANTS[2], Variant("law", "law"))
 SHORT = Ranges(
     batch_size=4,
     model="wrn_10_1",
@@ -33,9 +36,9 @@ def _few_steps(monkeypatch):
     monkeypatch.setattr(memory, "STEPS", 2)
 
 
-def measure(axes, **options):
-    options = {"variants": [REFERENCE_VARIANTS[2], Variant("law", "law")], "rounds": 1, "steps": 1} | options
-    return measure_scaling(axes, device=CPU, warm_up=0, ranges=SHORT, **options)
+def measure(axes, variants=LAW_TWICE, **options):
+    plan, pace = Plan(variants=variants, device=CPU), Pace(rounds=1, steps=1, warm_up=0)
+    return measure_scaling(axes, plan, pace, ranges=SHORT, **options)
 
 
 def test_every_axis_has_a_row_a_point_and_variant():
@@ -59,7 +62,8 @@ def test_the_number_of_tensors_is_that_of_the_network():
 
 def test_a_stream_is_cut_into_windows_and_its_growth_told():
     (network,) = make_networks(["wrn_10_1"], side=8)
-    told = along_stream(Variant("norm", "norm"), network, 2, batches=12, windows=4, device=CPU)
+    norm = Variant("norm", "norm")
+    told = along_stream(Cell(Plan(variants=[norm], device=CPU), network, 2), norm, batches=12, windows=4)
     assert [window["batches"] for window in told["windows"]] == [3, 6, 9, 12]
     assert all(window["held_bytes"] > 0 for window in told["windows"])
     assert told["growth"]["milliseconds"] > 0

@@ -9,7 +9,9 @@ import torch
 
 from driftlaw.bench import timing
 from driftlaw.bench.networks import make_batches, make_networks
+from driftlaw.bench.plan import Plan
 from driftlaw.bench.step import compare_steps, with_ratios
+from driftlaw.bench.timing import Pace
 from driftlaw.bench.variants import REFERENCE_VARIANTS, Contender, Variant, default_variants, parse_variant, sort_out
 from driftlaw.errors import UsageError
 
@@ -25,7 +27,8 @@ def networks():
 @pytest.fixture(scope="module")
 def record(networks):
     variants = [*REFERENCE_VARIANTS, EXACT, Variant("unheard-of", "law", {"wings": 2})]
-    return compare_steps(networks, batch_sizes=[4], variants=variants, device=CPU, rounds=2, steps=1, warm_up=1)
+    plan = Plan(networks=networks, batch_sizes=[4], variants=variants, device=CPU)
+    return compare_steps(plan, Pace(rounds=2, steps=1, warm_up=1))
 
 
 def test_every_variant_has_a_row_with_its_times_and_its_peak(record):
@@ -69,9 +72,14 @@ def test_everybody_has_a_turn_in_every_round_and_the_first_changes(networks, mon
     contenders = [Contender(variant, networks[0], 4, device=CPU) for variant in REFERENCE_VARIANTS]
     order = []
     monkeypatch.setattr(timing, "milliseconds", lambda contender, steps: order.append(contender.variant.method) or 1.0)
-    taken = timing.take_turns(contenders, rounds=3, steps=1, warm_up=0)
+    taken = timing.take_turns(contenders, Pace(rounds=3, steps=1, warm_up=0))
     assert taken == [[1.0] * 3] * 3
     assert [order[place] for place in (0, 3, 6)] == ["forward", "plain_tent", "plain_law"]
+
+
+def test_what_is_not_asked_for_is_usual_on_the_device():
+    assert Pace.usual(CPU) == Pace(rounds=7, steps=1, warm_up=2)
+    assert Pace.usual(torch.device("cuda"), steps=3, warm_up=0) == Pace(rounds=20, steps=3, warm_up=0)
 
 
 def test_work_that_comes_every_third_step_is_timed_in_whole_cycles(networks):

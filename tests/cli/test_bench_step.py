@@ -98,6 +98,14 @@ def test_wrong_use_is_told_before_anything_is_measured(arguments, told):
         call("step", *TINY, *arguments)
 
 
+def test_labels_that_hold_commas_are_told_apart():
+    with pytest.raises(UsageError) as told:
+        call("step", *TINY, "--methods", "law", "--only", "law float32")
+    listed = str(told.value).partition("Valid labels: ")[2]
+    assert listed == "«forward only», «plain TENT», «plain LAW», «law, float32», «law», «law, fast»"
+    assert "did you mean «law, float32»?" in str(told.value)
+
+
 def test_help_shows_examples():
     for command in ("step", "memory", "facts", "floor", "scaling"):
         assert "driftlaw bench" in CliRunner().invoke(app, [command, "--help"]).stdout
