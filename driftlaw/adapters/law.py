@@ -174,7 +174,10 @@ class Law(Adapter, name="law"):
         with two_lanes() as (lane, lane_beside):
             logits = lane.do(self.model, images)
             information = lane.do(self._information, images, logits) if scored else None
-            answer = lane_beside.do(model_beside, lane_beside.do(augment, images, draw))
+            augmented = lane_beside.do(augment, images, draw)
+            if self.starts_compiling(images):  # in one lane is enough
+                augmented = lane_beside.do(_after, augmented, information or logits)
+            answer = lane_beside.do(model_beside, augmented)
             slopes = lane_beside.do(self._slopes, logits, answer)
             beside = lane_beside.do(_pull_back, answer, slopes, 1, parameters)
             own = None if scored else lane.do(_pull_back, logits, slopes, 0, parameters)
@@ -304,6 +307,11 @@ class Law(Adapter, name="law"):
 
     def _kept(self, name: str) -> list[Tensor]:
         return [self.get_buffer(f"{name}_{number}") for number in range(len(self.fisher))]
+
+
+def _after(value: Tensor, awaited: Tensor) -> Tensor:
+    """Return a value that is not handed on before something else is there too."""
+    return value
 
 
 def _pull_back(

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
+from driftlaw.contract.compilation import compile_network, running_compiled
 from driftlaw.contract.execution import (
     Replays,
     StepSettings,
@@ -98,8 +99,16 @@ class Adapter(nn.Module, ABC):
             self.build(source)
             self._fit_optimizers()
             self._birth = copy.deepcopy(self._changing_state())
-        if self._setting("compiled", False):
-            _compile(self.model)
+        self._compile()
+
+    def _compile(self) -> None:
+        self._compiled = self._setting("compiled", False) and compile_network(self.model)
+        self._shapes: set[torch.Size] = set()  # that there is code for
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the state of a copy or a pickle, which code does not travel with."""
+        super().__setstate__(state)
+        self._compile()
 
     # --- what a method writes ------------------------------------------------------------------------------------
 
@@ -142,7 +151,8 @@ class Adapter(nn.Module, ABC):
         """
         images = self._checked(images)
         passes = passes_in(self._in_bf16(images), images.device)
-        with torch.inference_mode(False), torch.enable_grad(), passes, self._in_our_words(images):
+        compiled = running_compiled(self._compiled)
+        with torch.inference_mode(False), torch.enable_grad(), passes, compiled, self._in_our_words(images):
             images = images.clone() if images.is_inference() else images.detach()
             output = self._in_layout(self._adapt_or_answer, self._completed(images))
         if self.recent is None:
@@ -186,8 +196,13 @@ class Adapter(nn.Module, ABC):
 
     def has_lanes(self, images: Tensor) -> bool:
         """Tell whether passes of a step on these images may run side by side in ``two_lanes``."""
-        overlaps = self._replays.overlap and not self._setting("compiled", False)
-        return overlaps and images.device.type == "cpu" and can_have_lanes()
+        return self._replays.overlap and images.device.type == "cpu" and can_have_lanes()
+
+    def starts_compiling(self, images: Tensor) -> bool:
+        """Tell whether a compiled network meets images of this shape for the first time, and remember them."""
+        new = self._compiled and images.shape not in self._shapes
+        self._shapes.add(images.shape)
+        return new
 
     @contextmanager
     def as_written(self) -> Iterator[None]:
@@ -208,7 +223,7 @@ class Adapter(nn.Module, ABC):
             "precision": "bf16" if bf16 else str(own.dtype).removeprefix("torch."),
             "channels_last": self._channels_last,
             "capture": self._replays.wanted != "off" and own.is_cuda,
-            "compiled": self._setting("compiled", False),
+            "compiled": self._compiled,
         }
 
     def _setting(self, name: str, otherwise: Any) -> Any:
@@ -445,14 +460,6 @@ def _count_on_device(optimizer: Optimizer, group: dict[str, Any]) -> None:
         moments = optimizer.state.get(value, {})
         if isinstance(moments.get("step"), Tensor):
             moments["step"] = moments["step"].to(value.device if group["capturable"] else "cpu")
-
-
-def _compile(model: nn.Module) -> None:
-    """Compile a network in place; every shape of a batch gets code of its own."""
-    import torch._functorch.config
-
-    torch._functorch.config.donated_buffer = False  # type: ignore[attr-defined]  # LAW goes backwards twice
-    model.compile(dynamic=False)
 
 
 def _as_json(value: Any) -> Any:

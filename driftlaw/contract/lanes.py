@@ -6,6 +6,7 @@ cores, wait for each other once or twice a step.
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +31,8 @@ class Lane:
 
         No two lanes ever wait for each other, as nothing can be waited for that was not handed over before.
         """
-        task = self._worker.submit(_call, self._autocast, function, arguments)
+        context = contextvars.copy_context()  # torch's settings for compilers
+        task = self._worker.submit(context.run, _call, self._autocast, function, arguments)
         self.tasks.append(task)
         return task
 
@@ -59,7 +61,8 @@ def can_have_lanes() -> bool:
 def twin(model: nn.Module) -> nn.Module:
     """Return a network with the same parameters, buffers and hooks whose modules are its own, for another thread.
 
-    What a pass writes down on its modules and reads again is then not what another pass wrote.
+    What a pass writes down on its modules and reads again is then not what another pass wrote. The twin of a compiled
+    network runs the network's own code, which writes down what it must at its end.
     """
     copies = {module: _shallow(module) for module in model.modules()}
     for module, own in copies.items():

@@ -158,7 +158,14 @@ def test_as_written_there_are_no_lanes_and_counters_see_both_passes(two_threads)
     assert counted[0] == counted[1] > 0
 
 
-def test_a_compiled_network_and_a_gpu_have_no_lanes(two_threads):
+def test_a_gpu_has_no_lanes(two_threads):
     (images,) = batches(1)
-    assert not driftlaw.adapt(network(), "law", compiled=True).has_lanes(images)
     assert not driftlaw.adapt(network(), "law").has_lanes(images.to("meta"))
+
+
+def test_a_lane_has_the_settings_that_the_caller_gave_compilers(two_threads):
+    import torch._functorch.config as settings
+
+    with settings.patch(donated_buffer=False), two_lanes() as (one, _):
+        found = one.do(lambda: settings.donated_buffer)
+    assert found.result() is False

@@ -1,0 +1,84 @@
+"""Networks compiled by torch.compile, with less to read on the way back, for steps that may go back twice."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+READS = 8  # what an expression may read and still be made anew where it is used: a mask of ReLU reads six things
+
+
+def compile_network(model: nn.Module) -> bool:
+    """Compile a network in place, every shape of a batch for itself; tell whether that can be done here."""
+    on_cpu = all(value.device.type == "cpu" for value in model.parameters())
+    if on_cpu and not has_cpp_compiler():
+        told = "compiled: there is no C++ compiler here (g++, or what CXX names)"
+        warnings.warn(f"{told}; steps run as written", stacklevel=5)
+        return False
+    model.compile(dynamic=False, options=_options())
+    return True
+
+
+@contextmanager
+def running_compiled(compiled: bool) -> Iterator[None]:
+    """Inside, a compiled network keeps what it needs to go backwards twice, as LAW does; torch asks in every thread."""
+    if not compiled:
+        yield
+        return
+    import torch._functorch.config
+
+    with torch._functorch.config.patch(donated_buffer=False):  # type: ignore[attr-defined]
+        yield
+
+
+def has_cpp_compiler() -> bool:
+    """Tell whether torch.compile finds what it builds code for a CPU with."""
+    from torch._inductor import exc
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    try:
+        get_cpp_compiler()
+    except (exc.InvalidCxxCompiler, RuntimeError):
+        return False
+    return True
+
+
+def _options() -> dict[str, Any]:
+    """Return how inductor is to compile; an older torch does without what it does not know."""
+    options: dict[str, Any] = {"cpp.dynamic_threads": True}  # lanes have fewer threads than the step around them
+    try:
+        from torch._inductor.custom_graph_pass import CustomGraphPass
+    except ImportError:
+        return options
+
+    class MasksFromInputs(CustomGraphPass):
+        """Does for inductor what ``take_masks_from_inputs`` does."""
+
+        def __call__(self, graph: torch.fx.Graph) -> None:
+            take_masks_from_inputs(graph)
+
+        def uuid(self) -> str:
+            return f"{__name__} 1"  # of what a cache keeps: count on when the pass changes
+
+    return options | {"joint_custom_pre_pass": MasksFromInputs(), "realize_reads_threshold": READS}
+
+
+def take_masks_from_inputs(graph: torch.fx.Graph) -> None:
+    """Ask the input of every ReLU, not its output, where it was closed: the answers are the same.
+
+    The way back through norm and ReLU then reads the norm layer's input alone, which it needs anyway, and no longer
+    the ReLU's output beside it.
+    """
+    aten = torch.ops.aten
+    for node in graph.find_nodes(op="call_function", target=aten.le.Scalar):
+        asked, threshold = node.args
+        while asked.target in (aten.alias.default, aten.detach.default):
+            (asked,) = asked.args
+        if asked.target is aten.relu.default and threshold == 0:
+            node.args = (*asked.args, threshold)
+    graph.eliminate_dead_code()

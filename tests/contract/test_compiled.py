@@ -1,0 +1,75 @@
+"""Steps with a compiled network on a CPU: the same answers, whoever calls, and no compiler is no error."""
+
+import copy
+import threading
+
+import pytest
+import torch
+from torch import fx
+
+import driftlaw
+from driftlaw.contract import compilation
+from driftlaw.contract.compilation import has_cpp_compiler, take_masks_from_inputs
+from tests.contract.test_execution import batches, network
+
+aten = torch.ops.aten
+needs_compiler = pytest.mark.skipif(not has_cpp_compiler(), reason="needs a C++ compiler")
+
+
+def asked_of_relu(*ways: object) -> tuple[fx.Graph, fx.Node, fx.Node]:
+    """Return a graph that asks where a ReLU's output, handed on by ``ways``, is 0; its input, and the question."""
+    graph = fx.Graph()
+    images = graph.placeholder("images")
+    output = graph.call_function(aten.relu.default, (images,))
+    for way in ways:
+        output = graph.call_function(way, (output,))
+    closed = graph.call_function(aten.le.Scalar, (output, 0))
+    graph.output((output, closed))
+    return graph, images, closed
+
+
+@pytest.mark.parametrize("ways", [(), (aten.alias.default,), (aten.detach.default, aten.alias.default)])
+def test_where_a_relu_is_closed_is_asked_of_its_input(ways):
+    graph, images, closed = asked_of_relu(*ways)
+    module = fx.GraphModule(torch.nn.Module(), graph)
+    values = torch.tensor([-1.0, -0.0, 0.0, 1e-40, 2.0, float("nan"), float("inf"), -float("inf")])
+    before = module(values)[1]
+    take_masks_from_inputs(graph)
+    module.recompile()
+    assert closed.args == (images, 0)
+    assert torch.equal(module(values)[1], before)
+
+
+def test_questions_about_other_things_are_left_alone():
+    graph, _, closed = asked_of_relu(aten.neg.default)
+    asked = closed.args
+    take_masks_from_inputs(graph)
+    assert closed.args == asked
+
+
+@needs_compiler
+def test_compiled_steps_answer_as_written_ones_from_any_thread_and_in_copies(two_threads):
+    written, compiled = (driftlaw.adapt(network(), "law", compiled=how) for how in (False, True))
+    stream = [*batches(2), *batches(1, size=4)]
+    answers: list[torch.Tensor] = []
+    caller = threading.Thread(target=lambda: answers.extend(compiled(images) for images in stream))
+    caller.start()
+    caller.join()
+    assert len(answers) == 3
+    for images, answer in zip(stream, answers, strict=True):
+        torch.testing.assert_close(answer, written(images), rtol=1e-4, atol=1e-4)
+    compiled.reset()
+    twin = copy.deepcopy(compiled)
+    assert twin.execution()["compiled"]
+    for adapter in (compiled, twin):
+        torch.testing.assert_close(adapter(stream[0]), answers[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["law", "norm"])
+def test_without_a_compiler_steps_run_as_written_with_a_warning(monkeypatch, method):
+    monkeypatch.setattr(compilation, "has_cpp_compiler", lambda: False)
+    with pytest.warns(UserWarning, match="no C\\+\\+ compiler"):
+        adapter = driftlaw.adapt(network(), method, compiled=True)
+    assert not adapter.execution()["compiled"]
+    (images,) = batches(1)
+    assert torch.equal(adapter(images), driftlaw.adapt(network(), method)(images))
