@@ -103,7 +103,8 @@ def sort_out(variants: Iterable[Variant]) -> tuple[list[Variant], list[dict[str,
     labels = [variant.label for variant in fit]
     twice = sorted({label for label in labels if labels.count(label) > 1})
     if twice:
-        raise UsageError(f"more than one variant is called {', '.join(twice)}: give each a label of its own")
+        named = ", ".join(f"«{label}»" for label in twice)  # a label may hold a comma
+        raise UsageError(f"more than one variant is called {named}: give each a label of its own")
     return fit, left_out
 
 

@@ -101,7 +101,7 @@ def test_methods_that_need_the_training_data_are_left_out():
 
 
 def test_two_variants_of_one_name_are_refused():
-    with pytest.raises(UsageError, match="label of its own"):
+    with pytest.raises(UsageError, match="called «law»: give each a label of its own"):
         sort_out([EXACT, Variant("law", "tent")])
 
 
