@@ -93,7 +93,8 @@ def pick_device(name: str) -> torch.device:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         first_line = str(error).splitlines()[0]
-        raise UsageError(f"device «{name}» cannot be used here ({first_line}): take auto, cpu or cuda") from error
+        able = "auto, cpu or cuda" if torch.cuda.is_available() else "auto or cpu"
+        raise UsageError(f"device «{name}» cannot be used here ({first_line}): take {able}") from error
     return device
 
 

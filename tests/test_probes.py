@@ -46,9 +46,16 @@ def test_auto_takes_a_gpu_where_there_is_one(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["gpu", "", "cuda:99"])
-def test_a_device_that_cannot_be_used_is_wrong_use(name):
+def test_a_device_that_cannot_be_used_is_wrong_use(name, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(UsageError, match=f"device «{name}» cannot be used here .*take auto, cpu or cuda"):
         probes.pick_device(name)
+
+
+def test_where_there_is_no_gpu_none_is_offered(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UsageError, match=r"take auto or cpu$"):
+        probes.pick_device("gpu")
 
 
 def test_the_environment_is_plain_data_that_survives_json():

@@ -9,7 +9,7 @@ from typing import Any
 
 from driftlaw.errors import DataError
 from driftlaw.reports.markdown import escaped
-from driftlaw.reports.wording import counted
+from driftlaw.reports.wording import counted, value_text
 
 TUNING_FORMAT = "driftlaw-tuning-1"
 
@@ -37,7 +37,7 @@ def describe_choices(root: Path, folder: Path) -> list[str]:
 
 def _describe(document: Mapping[str, Any]) -> str:
     trials, method = document["trials"], document["method"]
-    chosen = ", ".join(f"{name} {value:g}" for name, value in document["chosen"].items())
+    chosen = ", ".join(f"{name} {value_text(value)}" for name, value in document["chosen"].items())
     stays = document["chosen"] == trials[0]["tried"]  # the preset's own values are tried first
     told = "the preset's own: its row in the tables is the tuned one too" if stays else "not the preset's"
     tried = counted(len(trials), "trial", "trials")

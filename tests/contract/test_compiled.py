@@ -1,6 +1,7 @@
 """Steps with a compiled network on a CPU: the same answers, whoever calls, and no compiler is no error."""
 
 import copy
+import sys
 import threading
 
 import pytest
@@ -68,8 +69,14 @@ def test_compiled_steps_answer_as_written_ones_from_any_thread_and_in_copies(two
 @pytest.mark.parametrize("method", ["law", "norm"])
 def test_without_a_compiler_steps_run_as_written_with_a_warning(monkeypatch, method):
     monkeypatch.setattr(compilation, "has_cpp_compiler", lambda: False)
-    with pytest.warns(UserWarning, match="no C\\+\\+ compiler"):
+    with pytest.warns(UserWarning, match="no C\\+\\+ compiler") as told:
         adapter = driftlaw.adapt(network(), method, compiled=True)
+    assert told[0].filename == __file__
     assert not adapter.execution()["compiled"]
     (images,) = batches(1)
     assert torch.equal(adapter(images), driftlaw.adapt(network(), method)(images))
+
+
+def test_a_torch_that_cannot_be_asked_for_its_compiler_is_left_to_find_out(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch._inductor.cpp_builder", None)
+    assert has_cpp_compiler()

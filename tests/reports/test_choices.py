@@ -33,6 +33,11 @@ def test_a_choice_of_the_presets_own_values_is_told_as_that(tmp_path):
     assert "the preset's own" in describe_choices(tmp_path, tmp_path)[0]
 
 
+def test_any_setting_may_have_been_tuned(tmp_path):
+    write(tmp_path, "tensor", True, chosen="tensor")
+    assert "of 2 trials tau tensor erred least" in describe_choices(tmp_path, tmp_path)[0]
+
+
 def test_every_file_is_a_line_in_the_order_of_names(tmp_path):
     write(tmp_path, 1.0, chosen=1.0, name="b")
     write(tmp_path, 1.0, chosen=1.0, name="a")
