@@ -11,7 +11,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from driftlaw.contract import Adapter, Output, SmallBatches, twin, two_lanes
+from driftlaw.contract import Adapter, Output, SmallBatches, open_lanes, twin
 from driftlaw.errors import UsageError
 from driftlaw.ingredients.augmentation import Draw, augment
 from driftlaw.ingredients.features import find_head
@@ -171,7 +171,7 @@ class Law(Adapter, name="law"):
         they become on either side add up to the loss's.
         """
         parameters, model_beside = self._moving_tensors(), twin(self.model)
-        with two_lanes() as (lane, lane_beside):
+        with open_lanes(3 if self.has_third_lane() else 2) as (lane, lane_beside, *third):
             logits = lane.do(self.model, images)
             information = lane.do(self._information, images, logits) if scored else None
             augmented = lane_beside.do(augment, images, draw)
@@ -180,8 +180,9 @@ class Law(Adapter, name="law"):
             answer = lane_beside.do(model_beside, augmented)
             slopes = lane_beside.do(self._slopes, logits, answer)
             beside = lane_beside.do(_pull_back, answer, slopes, 1, parameters)
-            own = None if scored else lane.do(_pull_back, logits, slopes, 0, parameters)
-        # What is left of a scored step is one pass, which all cores share.
+            free = third if scored else [lane]
+            own = free[0].do(_pull_back, logits, slopes, 0, parameters, scored) if free else None
+        # Without a third lane one pass of a scored step is left, which all cores share.
         gradients = own.result() if own else _pull_back(logits.result(), slopes.result(), 0, parameters)
         gradients = torch._foreach_add(gradients, beside.result())
         return logits.result().detach(), gradients, information.result() if information else None
@@ -294,7 +295,9 @@ class Law(Adapter, name="law"):
     def _move(self, gradients: list[Tensor], rates: Tensor) -> None:
         parameters = self._moving_tensors()
         if self.config.moments == "fresh":
-            fresh_adam_step(parameters, gradients, rates)
+            all_move = len(parameters) == len(self.learning)  # others would be compiled for every choice of them
+            step = self.fused(fresh_adam_step) if all_move else fresh_adam_step
+            step(parameters, gradients, rates)
         else:
             first, second = self._kept("first"), self._kept("second")
             kept_adam_step(parameters, gradients, rates, first=first, second=second, step=self.steps + 1)
@@ -315,10 +318,10 @@ def _after(value: Tensor, awaited: Tensor) -> Tensor:
 
 
 def _pull_back(
-    answer: Tensor, slopes: Sequence[Tensor], number: int, parameters: Sequence[nn.Parameter]
+    answer: Tensor, slopes: Sequence[Tensor], number: int, parameters: Sequence[nn.Parameter], keep: bool = False
 ) -> list[Tensor]:
-    """Return over the parameters what the slope of that number is over an answer, whose graph is used up."""
-    return list(torch.autograd.grad(answer, parameters, slopes[number], materialize_grads=True))
+    """Return over the parameters what the slope of that number is over an answer, whose graph is used up or kept."""
+    return list(torch.autograd.grad(answer, parameters, slopes[number], retain_graph=keep, materialize_grads=True))
 
 
 def _choose(model: nn.Module, layers: tuple[str, ...]) -> list[nn.Parameter]:

@@ -49,7 +49,7 @@ class Plan:
 
     @cached_property
     def _sorted(self) -> tuple[list[Variant], list[dict[str, str]]]:
-        return sort_out(self.variants)
+        return sort_out(self.variants, self.device)
 
     def cells(self) -> Iterator[Cell]:
         """Walk over the networks, and over the batch sizes of each."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from driftlaw.adapters import list_methods, make_adapter, registered_methods
 from driftlaw.bench.networks import Network, make_batches
+from driftlaw.contract.compilation import has_cpp_compiler
 from driftlaw.errors import UsageError
 from driftlaw.places import PACKAGE
 from driftlaw.probes import as_input
@@ -91,11 +92,11 @@ def parse_variant(text: str) -> Variant:
     return Variant(label.strip() if colon else text.strip(), method, settings, preset)
 
 
-def sort_out(variants: Iterable[Variant]) -> tuple[list[Variant], list[dict[str, str]]]:
-    """Return the variants that can be measured here, and for each of the others its label and why not."""
+def sort_out(variants: Iterable[Variant], device: torch.device) -> tuple[list[Variant], list[dict[str, str]]]:
+    """Return the variants that can be measured on a device, and for each of the others its label and why not."""
     fit, left_out = [], []
     for variant in variants:
-        reason = _reason_against(variant)
+        reason = _reason_against(variant, device)
         if reason is None:
             fit.append(variant)
         else:
@@ -108,7 +109,7 @@ def sort_out(variants: Iterable[Variant]) -> tuple[list[Variant], list[dict[str,
     return fit, left_out
 
 
-def _reason_against(variant: Variant) -> str | None:
+def _reason_against(variant: Variant, device: torch.device) -> str | None:
     if not variant.is_ours:
         return None
     if variant.method not in list_methods():
@@ -117,9 +118,11 @@ def _reason_against(variant: Variant) -> str | None:
     if kind.needs_source:
         return "it needs the training data"
     try:
-        parse(kind.Config, settings_of(variant), where=f"method {variant.method}")
+        config = parse(kind.Config, settings_of(variant), where=f"method {variant.method}")
     except UsageError as error:
         return " ".join(str(error).split())
+    if getattr(config, "compiled", False) and device.type == "cpu" and not has_cpp_compiler():
+        return "there is no C++ compiler here to compile it with"
     return None
 
 

@@ -2,7 +2,7 @@
 
 from driftlaw.contract.adapter import Adapter, make_adapter, registered_methods
 from driftlaw.contract.execution import StepSettings
-from driftlaw.contract.lanes import twin, two_lanes
+from driftlaw.contract.lanes import open_lanes, twin
 from driftlaw.contract.nouns import Batch, Domain, Output, Stream
 from driftlaw.contract.small_batches import RecentImages, SmallBatches
 
@@ -16,7 +16,7 @@ __all__ = [
     "StepSettings",
     "Stream",
     "make_adapter",
+    "open_lanes",
     "registered_methods",
     "twin",
-    "two_lanes",
 ]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from driftlaw.contract.compilation import compile_network, running_compiled
+from driftlaw.contract.compilation import compile_network, fused, running_compiled
 from driftlaw.contract.execution import (
     Replays,
     StepSettings,
@@ -195,14 +195,28 @@ class Adapter(nn.Module, ABC):
         return self._replays.beside(function, *tensors)
 
     def has_lanes(self, images: Tensor) -> bool:
-        """Tell whether passes of a step on these images may run side by side in ``two_lanes``."""
+        """Tell whether passes of a step on these images may run side by side in ``open_lanes``."""
         return self._replays.overlap and images.device.type == "cpu" and can_have_lanes()
+
+    def has_third_lane(self) -> bool:
+        """Tell whether a third pass may share two cores with two others, through a graph that one of them goes back in.
+
+        Compiled passes may; and with one thread each none waits for threads that have no core at the moment.
+        """
+        return self._compiled and torch.get_num_threads() == 2
 
     def starts_compiling(self, images: Tensor) -> bool:
         """Tell whether a compiled network meets images of this shape for the first time, and remember them."""
         new = self._compiled and images.shape not in self._shapes
         self._shapes.add(images.shape)
         return new
+
+    def fused(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of tensors, on a GPU in one piece where the network is compiled too.
+
+        Every set of shapes is compiled for itself: it should be called with few.
+        """
+        return fused(function) if self._compiled and self._lies_on_gpu() else function
 
     @contextmanager
     def as_written(self) -> Iterator[None]:
@@ -405,7 +419,12 @@ class Adapter(nn.Module, ABC):
         for optimizer in self._of_type(Optimizer).values():
             optimizer.load_state_dict(optimizer.state_dict())  # moves its moments to where the parameters went
         self._fit_optimizers()
+        if self._compiled or self._lies_on_gpu():  # a CPU without a compiler has been told of
+            self._compile()
         return self
+
+    def _lies_on_gpu(self) -> bool:
+        return any(value.is_cuda for value in self.model.parameters())
 
     # --- input ---------------------------------------------------------------------------------------------------
 

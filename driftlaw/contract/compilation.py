@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -20,8 +21,14 @@ def compile_network(model: nn.Module) -> bool:
         told = "compiled: there is no C++ compiler here (g++, or what CXX names)"
         warnings.warn(f"{told}; steps run as written", stacklevel=6)
         return False
-    model.compile(dynamic=False, options=_options())
+    model.compile(dynamic=False, options=_options(on_cpu))
     return True
+
+
+@cache
+def fused(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of tensors compiled into few kernels, every set of shapes for itself."""
+    return torch.compile(function, dynamic=False)
 
 
 @contextmanager
@@ -50,7 +57,7 @@ def has_cpp_compiler() -> bool:
     return True
 
 
-def _options() -> dict[str, Any]:
+def _options(on_cpu: bool) -> dict[str, Any]:
     """Return how inductor is to compile; an older torch does without what it does not know."""
     options: dict[str, Any] = {"cpp.dynamic_threads": True}  # lanes have fewer threads than the step around them
     try:
@@ -67,7 +74,8 @@ def _options() -> dict[str, Any]:
         def uuid(self) -> str:
             return f"{__name__} 1"  # of what a cache keeps: count on when the pass changes
 
-    return options | {"joint_custom_pre_pass": MasksFromInputs(), "realize_reads_threshold": READS}
+    options |= {"joint_custom_pre_pass": MasksFromInputs(), "realize_reads_threshold": READS}
+    return options | {"cpp_wrapper": on_cpu}  # code in C++ alone does not hold up Python's other threads, the lanes
 
 
 def take_masks_from_inputs(graph: torch.fx.Graph) -> None:

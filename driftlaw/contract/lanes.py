@@ -1,7 +1,8 @@
-"""Two lanes of a step on a CPU: threads that share its cores, for passes that do not hang on each other.
+"""Lanes of a step on a CPU: threads that share its cores, for passes that do not hang on each other.
 
 Small feature maps keep two cores waiting for each other after every operation; two passes side by side, each on its own
-cores, wait for each other once or twice a step.
+cores, wait for each other once or twice a step. A third lane, where it has one thread as the others do, takes what
+either core has left.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any
 
 import torch
 from torch import nn
+
+MOST_LANES = 3
 
 
 class Lane:
@@ -38,13 +41,13 @@ class Lane:
 
 
 @contextmanager
-def two_lanes() -> Iterator[tuple[Lane, Lane]]:
-    """Yield two lanes; outside, all that was handed to them is done, so that nothing runs on behind an error."""
-    first, second = (Lane(worker) for worker in _workers(os.getpid(), torch.get_num_threads()))
+def open_lanes(count: int = 2) -> Iterator[tuple[Lane, ...]]:
+    """Yield two or three lanes; outside, all they were handed is done, so that nothing runs on behind an error."""
+    lanes = tuple(Lane(worker) for worker in _workers(os.getpid(), torch.get_num_threads())[:count])
     try:
-        yield first, second
+        yield lanes
     finally:
-        wait(first.tasks + second.tasks)
+        wait([task for lane in lanes for task in lane.tasks])
 
 
 def can_have_lanes() -> bool:
@@ -81,8 +84,8 @@ def _shallow(module: nn.Module) -> nn.Module:
 
 @functools.cache
 def _workers(process: int, threads: int) -> tuple[ThreadPoolExecutor, ...]:
-    """Return two threads of this process with half of the cores each; a forked process has none of its parent's."""
-    workers = tuple(ThreadPoolExecutor(1, thread_name_prefix="driftlaw-lane") for _ in range(2))
+    """Return threads of this process with half of the cores each; a forked process has none of its parent's."""
+    workers = tuple(ThreadPoolExecutor(1, thread_name_prefix="driftlaw-lane") for _ in range(MOST_LANES))
     for worker in workers:
         worker.submit(torch.get_num_threads).result()  # a thread's first question sets its number, so it comes first
         worker.submit(torch.set_num_threads, max(threads // 2, 1)).result()

@@ -10,7 +10,7 @@ from torch import nn
 
 import driftlaw
 from driftlaw.adapters import law
-from driftlaw.contract import two_lanes
+from driftlaw.contract import open_lanes
 from driftlaw.errors import UsageError
 from driftlaw.ingredients.augmentation import Draw, augment
 from tests.adapters.made_up import batches
@@ -56,11 +56,14 @@ def test_four_steps_equal_the_hand_written_ones(network, settings):
     [settings for settings in EVERY_SETTING if not {"recompute", "fisher"} & set(settings)],
     ids=lambda settings: " ".join(f"{k}={v}" for k, v in settings.items()),
 )
-def test_steps_side_by_side_equal_the_hand_written_ones(network, settings, two_threads, monkeypatch):
+@pytest.mark.parametrize("lanes", [2, 3])
+def test_steps_side_by_side_equal_the_hand_written_ones(network, settings, lanes, two_threads, monkeypatch):
     taken = []
-    monkeypatch.setattr(law, "two_lanes", lambda: taken.append(True) or two_lanes())
+    monkeypatch.setattr(law.Law, "has_third_lane", lambda self: lanes == 3)
+    monkeypatch.setattr(law, "open_lanes", lambda count: taken.append(count) or open_lanes(count))
     _compare_with_the_hand_written(network, settings)
-    assert len(taken) == 4 - (settings.get("augment_every", 1) > 1)  # a step down the entropy alone has one pass
+    steps = 4 - (settings.get("augment_every", 1) > 1)  # a step down the entropy alone has one pass
+    assert taken == [lanes] * steps
 
 
 def _compare_with_the_hand_written(network: nn.Module, settings: dict[str, Any]) -> None:

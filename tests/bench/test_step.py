@@ -95,14 +95,24 @@ def test_the_default_set_has_the_references_and_our_methods():
 
 
 def test_methods_that_need_the_training_data_are_left_out():
-    fit, left_out = sort_out([EXACT, Variant("rmt", "rmt"), Variant("nobody", "nobody"), Variant("x", "law", {}, "no")])
+    variants = [EXACT, Variant("rmt", "rmt"), Variant("nobody", "nobody"), Variant("x", "law", {}, "no")]
+    fit, left_out = sort_out(variants, CPU)
     assert fit == [EXACT]
     assert [entry["label"] for entry in left_out] == ["rmt", "nobody", "x"]
 
 
+def test_on_a_cpu_without_a_compiler_compiled_steps_are_left_out(monkeypatch):
+    monkeypatch.setattr("driftlaw.bench.variants.has_cpp_compiler", lambda: False)
+    compiled = Variant("law, compiled", "law", {"compiled": True})
+    fit, left_out = sort_out([EXACT, compiled], CPU)
+    assert fit == [EXACT]
+    assert left_out == [{"label": "law, compiled", "why": "there is no C++ compiler here to compile it with"}]
+    assert sort_out([compiled], torch.device("cuda"))[0] == [compiled]
+
+
 def test_two_variants_of_one_name_are_refused():
     with pytest.raises(UsageError, match="called «law»: give each a label of its own"):
-        sort_out([EXACT, Variant("law", "tent")])
+        sort_out([EXACT, Variant("law", "tent")], CPU)
 
 
 def test_a_variant_is_read_as_it_is_written():

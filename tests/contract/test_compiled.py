@@ -10,8 +10,9 @@ from torch import fx
 
 import driftlaw
 from driftlaw.contract import compilation
-from driftlaw.contract.compilation import has_cpp_compiler, take_masks_from_inputs
-from tests.contract.test_execution import batches, network
+from driftlaw.contract.compilation import fused, has_cpp_compiler, take_masks_from_inputs
+from driftlaw.ingredients.layer_rates import fresh_adam_step
+from tests.contract.test_execution import batches, needs_gpu, network
 
 aten = torch.ops.aten
 needs_compiler = pytest.mark.skipif(not has_cpp_compiler(), reason="needs a C++ compiler")
@@ -64,6 +65,40 @@ def test_compiled_steps_answer_as_written_ones_from_any_thread_and_in_copies(two
     assert twin.execution()["compiled"]
     for adapter in (compiled, twin):
         torch.testing.assert_close(adapter(stream[0]), answers[0], rtol=1e-4, atol=1e-4)
+
+
+@needs_compiler
+def test_a_fused_update_moves_weights_as_the_written_one():
+    torch.manual_seed(0)
+    gradients = [torch.randn(4, 3, 3, 3), torch.tensor([0.0, 1e-9, -1e-9, 1e-3])]
+    moved = []
+    for step in (fresh_adam_step, fused(fresh_adam_step)):
+        parameters = [torch.nn.Parameter(torch.ones_like(value)) for value in gradients]
+        step(parameters, gradients, torch.tensor([0.1, 0.02]))
+        moved.append(parameters)
+    torch.testing.assert_close(moved[0], moved[1], rtol=1e-6, atol=1e-7)
+
+
+def test_on_a_cpu_an_update_is_not_fused():
+    adapter = driftlaw.adapt(network(), "law", compiled=has_cpp_compiler())
+    assert adapter.fused(fresh_adam_step) is fresh_adam_step
+
+
+@needs_gpu
+def test_on_a_gpu_compiled_steps_move_weights_as_written_ones():
+    written, compiled = (
+        driftlaw.adapt(network().cuda(), "law", compiled=how, precision="float32") for how in (False, True)
+    )
+    assert compiled.fused(fresh_adam_step) is not fresh_adam_step
+    for images in batches(4, device=torch.device("cuda")):
+        torch.testing.assert_close(compiled(images), written(images), rtol=1e-3, atol=1e-3)
+    ours, theirs, before = (
+        torch.nn.utils.parameters_to_vector(model.parameters())
+        for model in (compiled.model, written.model, network().cuda())
+    )
+    moved, apart = (theirs - before).abs().mean(), (ours - theirs).abs().mean()
+    assert moved > 0
+    assert apart < 0.05 * moved
 
 
 @pytest.mark.parametrize("method", ["law", "norm"])

@@ -1,4 +1,4 @@
-"""Two lanes of a step: threads with half of the cores each, errors and settings that reach across them."""
+"""Lanes of a step: threads with half of the cores each, errors and settings that reach across them."""
 
 import threading
 
@@ -9,7 +9,7 @@ from torch.profiler import profile
 from torch.utils.flop_counter import FlopCounterMode
 
 import driftlaw
-from driftlaw.contract.lanes import _workers, can_have_lanes, twin, two_lanes
+from driftlaw.contract.lanes import _workers, can_have_lanes, open_lanes, twin
 from tests.contract.test_execution import Flattening, batches, network
 
 
@@ -26,7 +26,7 @@ class Noting(nn.Module):
 
 
 def test_each_lane_has_half_of_the_threads_and_the_caller_keeps_all(two_threads):
-    with two_lanes() as lanes:
+    with open_lanes() as lanes:
         counts = [lane.do(torch.get_num_threads) for lane in lanes]
         names = [lane.do(threading.get_ident) for lane in lanes]
     assert [count.result() for count in counts] == [1, 1]
@@ -34,8 +34,23 @@ def test_each_lane_has_half_of_the_threads_and_the_caller_keeps_all(two_threads)
     assert torch.get_num_threads() == 2
 
 
+def test_a_third_lane_has_as_many_threads_as_the_others(two_threads):
+    with open_lanes(3) as lanes:
+        counts = [lane.do(torch.get_num_threads) for lane in lanes]
+    assert [count.result() for count in counts] == [1, 1, 1]
+
+
+def test_two_cores_have_a_third_lane_where_passes_are_compiled(two_threads):
+    adapter = driftlaw.adapt(network(), "law")
+    assert not adapter.has_third_lane()
+    adapter._compiled = True
+    assert adapter.has_third_lane()
+    torch.set_num_threads(4)
+    assert not adapter.has_third_lane()
+
+
 def test_a_lane_waits_for_what_the_other_is_at_work_on(two_threads):
-    with two_lanes() as (one, other):
+    with open_lanes() as (one, other):
         first = one.do(torch.ones, 3)
         second = other.do(torch.add, first, 1)
         third = one.do(torch.mul, first, second)
@@ -43,7 +58,7 @@ def test_a_lane_waits_for_what_the_other_is_at_work_on(two_threads):
 
 
 def test_an_error_comes_out_where_the_work_is_asked_for_and_reaches_what_hangs_on_it(two_threads):
-    with two_lanes() as (one, other):
+    with open_lanes() as (one, other):
         bad = one.do(torch.ones(2).view, 3)
         worse = other.do(torch.add, bad, 1)
         good = other.do(torch.ones, 1)
@@ -61,7 +76,7 @@ def test_nothing_runs_on_behind_an_error(two_threads):
         done.append(True)
 
     def fail() -> None:
-        with two_lanes() as (one, _):
+        with open_lanes() as (one, _):
             one.do(slow)
             go.set()
             raise ValueError("here")
@@ -72,10 +87,10 @@ def test_nothing_runs_on_behind_an_error(two_threads):
 
 
 def test_a_lane_has_the_autocast_of_the_caller(two_threads):
-    with torch.autocast("cpu", dtype=torch.float16), two_lanes() as (one, _):
+    with torch.autocast("cpu", dtype=torch.float16), open_lanes() as (one, _):
         found = one.do(lambda: (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")))
     assert found.result() == (True, torch.float16)
-    with two_lanes() as (one, _):
+    with open_lanes() as (one, _):
         assert not one.do(torch.is_autocast_enabled, "cpu").result()
 
 
@@ -166,6 +181,6 @@ def test_a_gpu_has_no_lanes(two_threads):
 def test_a_lane_has_the_settings_that_the_caller_gave_compilers(two_threads):
     import torch._functorch.config as settings
 
-    with settings.patch(donated_buffer=False), two_lanes() as (one, _):
+    with settings.patch(donated_buffer=False), open_lanes() as (one, _):
         found = one.do(lambda: settings.donated_buffer)
     assert found.result() is False
