@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from driftlaw.datasets import ArrayImages
 from driftlaw.errors import UsageError
+from driftlaw.ingredients.features import find_head
 from driftlaw.models import build_model, list_models, load_model
 
 SMALL_SIDE = 32
+SOURCE_IMAGES = 400  # a step draws a batch of them, however many there are
 BATCHES = 4  # made once and shown in turn: nothing may hang on seeing the same batch twice
 
 
@@ -103,3 +107,10 @@ def make_batches(
         ]
     generator = torch.Generator().manual_seed(seed)
     return [torch.rand(batch_size, 3, side, side, generator=generator) for _ in range(count)]
+
+
+def make_source(network: Network, seed: int = 0) -> ArrayImages:
+    """Return random images with labels in the place of a network's training data, for methods that keep it at hand."""
+    generator, classes = np.random.default_rng(seed), find_head(network.model).out_features
+    images = generator.integers(256, size=(SOURCE_IMAGES, network.side, network.side, 3), dtype=np.uint8)
+    return ArrayImages("made-up", images, np.arange(SOURCE_IMAGES) % classes, [f"class {n}" for n in range(classes)])

@@ -8,16 +8,20 @@ import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from driftlaw.adapters import list_methods, make_adapter, registered_methods
-from driftlaw.bench.networks import Network, make_batches
+from driftlaw.bench.networks import Network, make_batches, make_source
+from driftlaw.contract import Adapter
 from driftlaw.contract.compilation import has_cpp_compiler
 from driftlaw.errors import UsageError
+from driftlaw.ingredients.source_data import SourceData
 from driftlaw.places import PACKAGE
 from driftlaw.probes import as_input
 from driftlaw.settings import merge, parse, parse_assignments, read_preset
@@ -54,8 +58,11 @@ class Variant:
         return self.method not in REFERENCES
 
     def facts(self) -> dict[str, Any]:
-        """Return what a record says of it, as plain data."""
-        return asdict(self)
+        """Return what a record says of it, as plain data; of a method of ours all of its settings too."""
+        if not self.is_ours:
+            return asdict(self)
+        config = parse(registered_methods()[self.method].Config, settings_of(self), where=f"method {self.method}")
+        return asdict(self) | {"settings_in_full": config.model_dump(mode="json")}
 
 
 REFERENCE_VARIANTS = (
@@ -115,8 +122,6 @@ def _reason_against(variant: Variant, device: torch.device) -> str | None:
     if variant.method not in list_methods():
         return f"there is no method «{variant.method}»: {', '.join(list_methods())}"
     kind = registered_methods()[variant.method]
-    if kind.needs_source:
-        return "it needs the training data"
     try:
         config = parse(kind.Config, settings_of(variant), where=f"method {variant.method}")
     except UsageError as error:
@@ -185,10 +190,18 @@ class Contender:
             return load_plain(PLAIN_TENT).PlainTent(own, learning_rate=RATE).step
         if variant.method == PLAIN_LAW:
             return load_plain(PLAIN_LAW).PlainLaw(own, learning_rate=RATE, seed=seed).step
-        adapter = make_adapter(variant.method, own, settings_of(variant), seed=seed)
+        adapter = _make_adapter(variant, network, own, seed)
         self.cycle = int(getattr(adapter.config, "fisher_every", 1))
         self.settling = int(getattr(adapter.config, "fisher_settling", 0)) if self.cycle > 1 else 0
         return adapter.step
+
+
+def _make_adapter(variant: Variant, network: Network, own: nn.Module, seed: int) -> Adapter:
+    if not registered_methods()[variant.method].needs_source:
+        return make_adapter(variant.method, own, settings_of(variant), seed=seed)
+    with TemporaryDirectory() as folder:  # what is made of made-up data is not worth keeping
+        source = SourceData(make_source(network, seed), cache=Path(folder))
+        return make_adapter(variant.method, own, settings_of(variant), seed=seed, source=source)
 
 
 @functools.cache

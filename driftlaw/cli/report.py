@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from driftlaw.records import RunRecord
+    from driftlaw.reports.step_times import StepTimes
 
 _STDOUT = Path("-")
 
@@ -18,7 +19,8 @@ def report(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            help="Records (.jsonl, .jsonl.gz), or folders that hold some; or records of benchmarks (.json)."
+            help="Records (.jsonl, .jsonl.gz), or folders that hold some; or records of benchmarks (.json). One record "
+            "of `driftlaw bench step` beside runs gives their milliseconds."
         ),
     ],
     format: Annotated[
@@ -53,10 +55,13 @@ def report(
     Ours beside the paper's, with the difference: driftlaw report runs --compare paper
 
     What `driftlaw bench step | memory | facts | floor | scaling` wrote, as html or md: driftlaw report step.json
+
+    Milliseconds of a benchmark beside the errors of runs: driftlaw report runs step.json --format md
     """
     from driftlaw.records import find_records, read_record
     from driftlaw.reports import build_report, check_format, make_tables, report_notes
     from driftlaw.reports.measures import parse_columns
+    from driftlaw.reports.step_times import with_step_times
 
     format = format or ("md" if compare else "html")
     check_format(format, compare)
@@ -64,12 +69,27 @@ def report(
     if all(path.suffix == ".json" for path in runs):
         _write(_bench_report(runs, format, _command(runs, format, out, None)), target, len(runs), "benchmark")
         return
-    records = _chosen([read_record(path) for path in find_records(runs)], methods)
+    times = _step_times([path for path in runs if path.suffix == ".json"])
+    records = [read_record(path) for path in find_records([path for path in runs if path.suffix != ".json"])]
+    records = _chosen(records, methods)
     command = _command(runs, format, out, methods, columns, compare)
-    text = build_report(records, format, command=command, columns=parse_columns(columns), compare=compare)
-    for note in report_notes(make_tables(records)):
+    text = build_report(records, format, command=command, columns=parse_columns(columns), compare=compare, times=times)
+    tables = with_step_times(make_tables(records), times)
+    if times and not any(table.timing for table in tables):
+        typer.echo("note: the benchmark measured no step such as these runs': milliseconds are their own", err=True)
+    for note in report_notes(tables):
         typer.echo(f"note: {note}", err=True)
     _write(text, target, len(records))
+
+
+def _step_times(paths: list[Path]) -> StepTimes | None:
+    from driftlaw.errors import UsageError
+    from driftlaw.reports.step_times import read_step_times
+
+    if len(paths) > 1:
+        named = ", ".join(map(str, paths))
+        raise UsageError(f"{named}: the milliseconds of runs come from one benchmark; give one .json beside them")
+    return read_step_times(paths[0]) if paths else None
 
 
 def _bench_report(paths: list[Path], format: str, command: str) -> str:

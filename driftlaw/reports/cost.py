@@ -17,11 +17,12 @@ class Cost:
     """The cost of one row's steps; None where its records do not say.
 
     Attributes:
-        seconds: a step, the median over steps and then over seeds; of runs that had their GPU to themselves.
+        seconds: a step, the benchmark's where the row has one; else the median over steps and then over seeds, of
+            runs that had their GPU to themselves.
         forward_flops: one image through one forward pass of the network, 2 × its multiply-adds.
         step_flops: one image through a whole step, forward and backward, as measured.
         peak_bytes: the largest peak over seeds.
-        device: where it was measured.
+        device: where the runs were made.
     """
 
     seconds: float | None
@@ -38,10 +39,9 @@ class Cost:
 
 def cost_of(row: Row) -> Cost:
     """Return what the steps of a row's runs cost."""
+    own = [record.seconds_per_step for record in row.records if record.batches and not record.shared_gpu]
     return Cost(
-        seconds=_middle(
-            [record.seconds_per_step for record in row.records if record.batches and not record.shared_gpu]
-        ),
+        seconds=row.seconds if row.benched else _middle(own),
         forward_flops=_middle(_told(row.records, "forward_flops_per_image")),
         step_flops=_middle(_told(row.records, "step_flops_per_image")),
         peak_bytes=max(_peaks(row.records), default=None),

@@ -42,6 +42,7 @@ def render_brief(tables: Sequence[Table], command: str | None) -> str:
     for table in tables:
         title, finding = f"### {escaped(table.protocol.name)}", escaped(summarise(table))
         blocks += [title, finding, _brief_grid(table), f"Protocol: {escaped(table.protocol.line)}."]
+        blocks += [f"Milliseconds a step: {escaped(table.timing)}."] if table.timing else []
     if command:
         blocks.append(f"Made from records by `{command.replace('`', '')}`.")
     return "\n\n".join(blocks) + "\n"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from driftlaw.errors import UsageError, unknown
 from driftlaw.records import RunRecord
 from driftlaw.reports.comparison import PARTNERS
+from driftlaw.reports.step_times import StepTimes, with_step_times
 from driftlaw.reports.tables import Table, make_tables
 
 FORMATS = ("html", "md", "brief", "latex", "csv", "json", "terminal")
@@ -24,6 +25,7 @@ def build_report(
     command: str | None = None,
     columns: tuple[str, ...] = (),
     compare: str | None = None,
+    times: StepTimes | None = None,
 ) -> str:
     """Return a report of the records; the same records and command give the same bytes.
 
@@ -34,6 +36,7 @@ def build_report(
         columns: names of ``driftlaw.reports.measures.COLUMNS`` to show beside the errors; ``latex`` and
             ``brief`` have no place for them.
         compare: ``paper`` puts the paper's figures beside ours, in the formats of ``COMPARING``.
+        times: a benchmark whose milliseconds are told in place of the records' own.
 
     Raises:
         UsageError: an unknown format, or no record.
@@ -42,7 +45,8 @@ def build_report(
     check_format(format, compare)
     if columns and format in ("latex", "brief"):
         raise UsageError(f"a table in {format} has no place for more columns: leave out --columns, or take --format md")
-    tables = [replace(table, columns=columns, partner=compare) for table in make_tables(records)]
+    tables = with_step_times(make_tables(records), times)
+    tables = [replace(table, columns=columns, partner=compare) for table in tables]
     return _renderer(format)(tables, command)
 
 

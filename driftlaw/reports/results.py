@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -19,6 +18,7 @@ from driftlaw.reports.findings import Finding
 from driftlaw.reports.markdown import costs_grid, errors_grid, escaped, grid, marked_text, measures_grid
 from driftlaw.reports.measures import COLUMNS, describe_columns, figures
 from driftlaw.reports.paper import paper_table
+from driftlaw.reports.step_times import read_step_times, with_step_times
 from driftlaw.reports.summary import KEY_LINE, summarise
 from driftlaw.reports.tables import Row, Table, make_tables
 from driftlaw.reports.wording import (
@@ -31,14 +31,15 @@ from driftlaw.reports.wording import (
     milliseconds_text,
     paper_text,
     spread_text,
+    tidy_command,
 )
 
 FIGURES = PurePosixPath("results/figures")
 NOTES = "notes.md"
 """What a person has to say of a folder of records; it opens the section."""
+STEP_TIMES = "step-times.json"
+"""A record of ``driftlaw bench step`` that the milliseconds of a folder's tables come from."""
 
-_OF_THE_MACHINE = {"--out", "--data-dir", "--checkpoint-seconds", "--jobs", "--workers"}
-_SWITCHES = {"--json", "--quiet", "-q", "--compress", "--again"}
 _MORE_THAN_ERROR = ("ece", "clean", "worst", "recovery", "drift")
 _MOST_COMMANDS = 4
 
@@ -107,9 +108,11 @@ def _chapters(paths: Mapping[str, list[Path]]) -> list[tuple[Chapter, tuple[str,
 
 def _section(root: Path, chapter: Chapter, folders: Sequence[str], paths: Mapping[str, list[Path]]) -> _Section:
     records = [replace(read_record(path), path=path.relative_to(root)) for folder in folders for path in paths[folder]]
-    comparisons = tuple(compare_with_paper(table, prefer=chapter.tables) for table in make_tables(records))
-    pictures = [(name, picture) for name, picture in chapter.draw(comparisons) if picture is not None]
     places = [root / "results" / folder for folder in folders]
+    times = [read_step_times(place / STEP_TIMES) for place in places if (place / STEP_TIMES).is_file()]
+    tables = with_step_times(make_tables(records), times[0] if times else None)
+    comparisons = tuple(compare_with_paper(table, prefer=chapter.tables) for table in tables)
+    pictures = [(name, picture) for name, picture in chapter.draw(comparisons) if picture is not None]
     notes = [(place / NOTES).read_text(encoding="utf-8").strip() for place in places if (place / NOTES).is_file()]
     return _Section(
         chapter,
@@ -204,24 +207,6 @@ def _commands(section: _Section) -> list[str]:
     if len(commands) <= _MOST_COMMANDS:
         return [block]
     return [_folded(f"{len(commands)} commands", [block])]
-
-
-def tidy_command(command: str | None) -> str:
-    """Return a record's command without what only its machine knew: where things were written and how many at once.
-
-    >>> tidy_command("driftlaw run cifar10-c --seeds 1-3 --out /tmp/runs --json")
-    'driftlaw run cifar10-c --seeds 1-3'
-    """
-    words = iter(shlex.split(command or ""))
-    kept = []
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if name in _OF_THE_MACHINE:
-            if not equals:
-                next(words, None)
-        elif word not in _SWITCHES:
-            kept.append(re.sub(r"(?<![\w:])/(?:[^/\s]+/)+", "", word))
-    return shlex.join(kept)
 
 
 def _about_paper(chapter: Chapter) -> list[str]:

@@ -39,6 +39,8 @@ class Row:
         difference: the first summary less that of the source network, in points.
         distinction: those settings that tell this row from others of the same method.
         to_lowest: its error less that of the row with the lowest, paired; None for that row and where none is shared.
+        benched: whether its time comes from a benchmark, and not from its records.
+        seconds: a step, where it does and the benchmark knows.
     """
 
     title: str
@@ -48,6 +50,8 @@ class Row:
     difference: float | None = None
     distinction: str = ""
     to_lowest: Difference | None = None
+    benched: bool = False
+    seconds: float | None = None
 
     @property
     def label(self) -> str:
@@ -95,7 +99,8 @@ class Table:
     """Runs that may be compared: columns, rows (source first, then from the worst to the best) and remarks.
 
     ``columns`` names what was asked for beside the errors, as ``driftlaw.reports.measures.COLUMNS`` does; ``partner``
-    whose figures are to stand beside ours, as ``driftlaw.reports.comparison.PARTNERS`` does.
+    whose figures are to stand beside ours, as ``driftlaw.reports.comparison.PARTNERS`` does; ``timing`` the benchmark
+    that milliseconds come from, where they are not the records' own.
     """
 
     protocol: Protocol
@@ -105,6 +110,7 @@ class Table:
     notes: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     partner: str | None = None
+    timing: str = ""
 
     @property
     def summaries(self) -> tuple[str, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,9 @@ if TYPE_CHECKING:
     from driftlaw.reports.statistics import Difference
 
 MISSING = "–"
+
+_OF_THE_MACHINE = {"--out", "--data-dir", "--checkpoint-seconds", "--jobs", "--workers"}
+_SWITCHES = {"--json", "--quiet", "-q", "--compress", "--again"}
 
 _SHORT = {
     "gaussian_noise": "gaussian",
@@ -151,3 +156,21 @@ def counted(number: int, one: str, many: str) -> str:
     ('1 seed', '2,000 images')
     """
     return f"{number:,} {one if number == 1 else many}"
+
+
+def tidy_command(command: str | None) -> str:
+    """Return a record's command without what only its machine knew: where things were written and how many at once.
+
+    >>> tidy_command("driftlaw run cifar10-c --seeds 1-3 --out /tmp/runs --json")
+    'driftlaw run cifar10-c --seeds 1-3'
+    """
+    words = iter(shlex.split(command or ""))
+    kept = []
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name in _OF_THE_MACHINE:
+            if not equals:
+                next(words, None)
+        elif word not in _SWITCHES:
+            kept.append(re.sub(r"(?<![\w:])/(?:[^/\s]+/)+", "", word))
+    return shlex.join(kept)

@@ -94,11 +94,18 @@ def test_the_default_set_has_the_references_and_our_methods():
     assert {"norm", "tent", "law", "law, float32", "law, fast"} <= set(labels)
 
 
-def test_methods_that_need_the_training_data_are_left_out():
-    variants = [EXACT, Variant("rmt", "rmt"), Variant("nobody", "nobody"), Variant("x", "law", {}, "no")]
-    fit, left_out = sort_out(variants, CPU)
+def test_methods_and_presets_that_nobody_knows_are_left_out():
+    fit, left_out = sort_out([EXACT, Variant("nobody", "nobody"), Variant("x", "law", {}, "no")], CPU)
     assert fit == [EXACT]
-    assert [entry["label"] for entry in left_out] == ["rmt", "nobody", "x"]
+    assert [entry["label"] for entry in left_out] == ["nobody", "x"]
+
+
+@pytest.mark.parametrize("method", ["rmt", "gtta"])
+def test_methods_that_need_the_training_data_get_some_made_up(networks, method, monkeypatch, tmp_path):
+    monkeypatch.setenv("DRIFTLAW_DATA", str(tmp_path))
+    contender = Contender(Variant(method, method), networks[0], 4, device=CPU)
+    assert contender.run(1).logits.shape == (4, 10)
+    assert not list(tmp_path.rglob("*"))
 
 
 def test_on_a_cpu_without_a_compiler_compiled_steps_are_left_out(monkeypatch):

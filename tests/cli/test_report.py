@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from driftlaw.cli.report import report
 from driftlaw.errors import DataError, UsageError
+from tests.reports import bench_records
 from tests.reports.example_records import make_record, write_record
 
 app = typer.Typer()
@@ -158,3 +159,24 @@ def test_a_comparison_that_cannot_be_made_is_refused(runs, words, message):
     error = invoke("runs", *words).exception
     assert isinstance(error, UsageError)
     assert message in str(error)
+
+
+def test_one_record_of_bench_step_beside_runs_gives_their_milliseconds(runs):
+    measured = bench_records.step()
+    header = {"model": {"name": "wrn_10_1"}}
+    write_record(make_record("law", batch_size=8, settings={}, header=header), runs / "small" / "law.jsonl")
+    for name in ("step.json", "other.json"):
+        (runs / name).write_text(json.dumps(measured), encoding="utf-8")
+    result = invoke("small", "step.json", "-f", "brief")
+    assert result.exit_code == 0
+    assert "Made from records by `driftlaw report small step.json --format brief`" in result.stdout
+    assert "Milliseconds a step: of all methods in one run" in result.stdout
+    result = invoke("small", "step.json", "other.json", "-f", "brief")
+    assert isinstance(result.exception, UsageError)
+    assert "give one .json beside them" in str(result.exception)
+
+
+def test_a_benchmark_of_other_steps_is_told_of(runs):
+    (runs / "step.json").write_text(json.dumps(bench_records.step()), encoding="utf-8")
+    result = invoke("runs", "step.json", "-f", "md")
+    assert "note: the benchmark measured no step such as these runs'" in result.stderr

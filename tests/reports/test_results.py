@@ -3,7 +3,8 @@ import re
 import pytest
 
 from driftlaw.errors import DataError
-from driftlaw.reports.results import make_results, tidy_command
+from driftlaw.reports.results import make_results
+from driftlaw.reports.wording import tidy_command
 from tests.reports.example_records import make_record, write_record
 from tests.reports.layer_records import EARLY, FLAT, make_layer_record
 

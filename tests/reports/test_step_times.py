@@ -1,0 +1,91 @@
+"""Milliseconds of a benchmark beside the errors of runs: whose they are, and where they are shown."""
+
+import json
+
+import pytest
+
+from driftlaw.errors import DataError
+from driftlaw.reports import build_report
+from driftlaw.reports.cost import cost_of
+from driftlaw.reports.results import make_results
+from driftlaw.reports.step_times import StepTimes, read_step_times, with_step_times
+from driftlaw.reports.tables import make_tables
+from tests.reports import bench_records
+from tests.reports.example_records import make_record, write_record
+
+MODEL = {"name": "wrn_10_1", "weights": None, "sha256": "a" * 64}
+SETTINGS = {"learning_rate": 1e-3, "grouping": "tensor", "window": None}
+
+
+def run(settings=SETTINGS, batch_size=8, **options):
+    return make_record(settings=settings, batch_size=batch_size, header={"model": MODEL}, **options)
+
+
+def bench(**settings):
+    record = bench_records.step()
+    for row in record["rows"]:
+        if row["method"] == "law":
+            row["settings_in_full"] = {**SETTINGS, "learning_rate": 1e-6, **settings}
+    return record
+
+
+@pytest.fixture
+def times():
+    return StepTimes(bench())
+
+
+def test_a_run_has_the_time_of_its_method_network_batch_size_and_settings(times):
+    assert times.seconds_of(run()) == 0.005
+    assert times.seconds_of(run(method="tent")) is None
+    assert times.seconds_of(run(batch_size=100)) is None
+    assert times.seconds_of(make_record(settings=SETTINGS, batch_size=8)) is None  # another network
+
+
+@pytest.mark.parametrize("more", [{"grouping": "block"}, {"window": 64}, {"fisher_every": 10}, {"compiled": True}])
+def test_settings_that_change_the_work_must_agree_on_either_side(times, more):
+    assert times.seconds_of(run({**SETTINGS, **more})) is None
+    assert StepTimes(bench(**more)).seconds_of(run()) is None
+    assert StepTimes(bench(**more)).seconds_of(run({**SETTINGS, **more})) == 0.005
+
+
+def test_tables_tell_the_benchmarks_milliseconds_and_whose_they_are(times):
+    (table,) = with_step_times(make_tables([run(), run(method="source", settings={})]), times)
+    seconds = {row.method: cost_of(row).seconds for row in table.rows}
+    assert seconds == {"law": 0.005, "source": None}
+    assert any("driftlaw bench (a <fast> machine, commit abc1234)" in note for note in table.notes)
+
+
+def test_without_a_benchmark_the_milliseconds_are_the_records_own():
+    (table,) = with_step_times(make_tables([run()]), None)
+    assert cost_of(table.rows[0]).seconds == pytest.approx(0.4)
+    assert not table.timing
+
+
+def test_a_table_of_which_nothing_was_measured_keeps_its_own_milliseconds(times):
+    (table,) = with_step_times(make_tables([run(batch_size=100)]), times)
+    assert cost_of(table.rows[0]).seconds == pytest.approx(0.4)
+    assert not table.timing
+
+
+def test_a_brief_table_says_where_its_milliseconds_come_from(times):
+    text = build_report([run()], "brief", times=times)
+    assert "| 5.00 |" in text
+    assert "Milliseconds a step: of all methods in one run, driftlaw bench (a \\<fast\\> machine" in text
+
+
+def test_a_record_of_another_benchmark_is_refused(tmp_path):
+    path = tmp_path / "memory.json"
+    path.write_text(json.dumps(bench_records.memory()), encoding="utf-8")
+    with pytest.raises(DataError, match="a record of bench memory"):
+        read_step_times(path)
+
+
+def test_a_folder_of_results_may_hold_the_benchmark_of_its_tables(tmp_path):
+    write_record(run(), tmp_path / "results" / "table1" / "cifar10-c" / "law.jsonl")
+    before = make_results(tmp_path).text
+    (tmp_path / "results" / "table1" / "step-times.json").write_text(json.dumps(bench()), encoding="utf-8")
+    after = make_results(tmp_path).text
+    assert "| 400 |" in before
+    assert "| 400 |" not in after
+    assert "| 5.00 |" in after
+    assert "of all methods in one run" in after
