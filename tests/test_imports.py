@@ -43,7 +43,10 @@ RANKS = (
             *("loop", "streams", "adapters", "models", "records", "reports"),
             *("contract", "corruptions", "datasets", "ingredients", "probes"),
         },
-        "bench": {"loop", "adapters", "models", "corruptions", "probes", "records"},
+        "bench": {
+            *("loop", "adapters", "models", "corruptions", "probes", "records"),
+            *("contract", "datasets", "ingredients"),
+        },
         "serving": {"adapters", "contract", "records"},
         "lightning": {"adapters", "contract"},
         "checks": {"contract", "models", "loop", "adapters"},

@@ -56,10 +56,19 @@ def _brief_grid(table: Table) -> str:
         row, cost = line.row, cost_of(line.row)
         theirs = line.theirs.summaries if line.theirs else ()
         paper = [" / ".join(paper_text(value) for value in theirs) or MISSING] if table.partner else []
-        known = [escaped(row.label), "no" if row.needs_source else "yes", str(len(row.seeds))]
+        known = [escaped(_brief_label(line, table)), "no" if row.needs_source else "yes", str(len(row.seeds))]
         costs = [flops_text(cost.step_flops), milliseconds_text(cost.seconds)]
         rows.append([*known, *map(marked_text, row.summaries), *paper, *costs])
     return grid(heading, rows, left=2)
+
+
+def _brief_label(line: Compared, table: Table) -> str:
+    """Tell several rows of a method apart by what is not the paper's in them, where they stand beside the paper's."""
+    several = [row for row in table.rows if row.method == line.row.method][1:]
+    if not (table.partner and several and line.theirs):
+        return line.row.label
+    settings = "; ".join(line.remarks) or "the paper's settings"
+    return f"{line.row.title}, {settings}"
 
 
 def _blocks(table: Table) -> list[str]:

@@ -11,14 +11,14 @@ from driftlaw.errors import DataError
 from driftlaw.records import RunRecord
 from driftlaw.reports.bench_tables import read_bench
 from driftlaw.reports.tables import Table
-from driftlaw.reports.wording import tidy_command
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """What ``driftlaw bench step`` found; ``record`` is what it wrote."""
+    """What ``driftlaw bench step`` found: its record, and what the record's file is called."""
 
     record: Mapping[str, Any]
+    name: str
 
     def seconds_of(self, run: RunRecord) -> float | None:
         """Return the seconds of a step such as this run's, None where none such was measured.
@@ -38,7 +38,7 @@ class StepTimes:
     def origin(self) -> str:
         """Where the milliseconds come from."""
         where = f"{self.record['device']['name']}, commit {self.record.get('commit')}"
-        return f"of all methods in one run, {tidy_command(self.record['command'])} ({where})"
+        return f"of all methods in one run of driftlaw bench step ({where}; {self.name} holds its command)"
 
 
 def _work(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def read_step_times(path: Path) -> StepTimes:
     record = read_bench(path)
     if record["bench"] != "step":
         raise DataError(f"{path} is a record of bench {record['bench']}: milliseconds beside runs come from bench step")
-    return StepTimes(record)
+    return StepTimes(record, path.name)
 
 
 def with_step_times(tables: Sequence[Table], times: StepTimes | None) -> list[Table]:

@@ -55,6 +55,18 @@ def test_in_brief_the_papers_figure_stands_beside_ours_where_asked_for():
     assert row.count("|") == heading.count("|")
 
 
+def test_in_brief_two_rows_of_a_method_tell_which_has_the_papers_settings():
+    paper = {"learning_rate": 1e-3, "tau": 1.0, "consistency_weight": 0.1}
+    records = [make_record("law", settings=paper), make_record("law", settings={**paper, "consistency_weight": 0.3})]
+    model = {"name": "wrn_28_10", "weights": "wrn_28_10-cifar10", "sha256": "a" * 64}
+    for record in records:
+        record.header["model"] = model
+    text = build_report(records, "brief", compare="paper")
+    assert "| LAW, the paper's settings |" in text
+    assert "| LAW, consistency\\_weight 0.3 (paper 0.1) |" in text
+    assert "LAW consistency\\_weight=0.3" in build_report(records, "brief")
+
+
 def test_brief_has_no_place_for_more_columns():
     with pytest.raises(UsageError, match="leave out --columns"):
         build_report([make_record("law")], "brief", columns=("worst",))

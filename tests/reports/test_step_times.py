@@ -31,7 +31,7 @@ def bench(**settings):
 
 @pytest.fixture
 def times():
-    return StepTimes(bench())
+    return StepTimes(bench(), "step.json")
 
 
 def test_a_run_has_the_time_of_its_method_network_batch_size_and_settings(times):
@@ -44,15 +44,17 @@ def test_a_run_has_the_time_of_its_method_network_batch_size_and_settings(times)
 @pytest.mark.parametrize("more", [{"grouping": "block"}, {"window": 64}, {"fisher_every": 10}, {"compiled": True}])
 def test_settings_that_change_the_work_must_agree_on_either_side(times, more):
     assert times.seconds_of(run({**SETTINGS, **more})) is None
-    assert StepTimes(bench(**more)).seconds_of(run()) is None
-    assert StepTimes(bench(**more)).seconds_of(run({**SETTINGS, **more})) == 0.005
+    assert StepTimes(bench(**more), "step.json").seconds_of(run()) is None
+    assert StepTimes(bench(**more), "step.json").seconds_of(run({**SETTINGS, **more})) == 0.005
 
 
 def test_tables_tell_the_benchmarks_milliseconds_and_whose_they_are(times):
     (table,) = with_step_times(make_tables([run(), run(method="source", settings={})]), times)
     seconds = {row.method: cost_of(row).seconds for row in table.rows}
     assert seconds == {"law": 0.005, "source": None}
-    assert any("driftlaw bench (a <fast> machine, commit abc1234)" in note for note in table.notes)
+    assert any(
+        "bench step (a <fast> machine, commit abc1234; step.json holds its command)" in note for note in table.notes
+    )
 
 
 def test_without_a_benchmark_the_milliseconds_are_the_records_own():
@@ -70,7 +72,7 @@ def test_a_table_of_which_nothing_was_measured_keeps_its_own_milliseconds(times)
 def test_a_brief_table_says_where_its_milliseconds_come_from(times):
     text = build_report([run()], "brief", times=times)
     assert "| 5.00 |" in text
-    assert "Milliseconds a step: of all methods in one run, driftlaw bench (a \\<fast\\> machine" in text
+    assert "Milliseconds a step: of all methods in one run of driftlaw bench step (a \\<fast\\> machine" in text
 
 
 def test_a_record_of_another_benchmark_is_refused(tmp_path):
