@@ -28,6 +28,12 @@ def tune(
     search: Annotated[
         str, typer.Option(help="coordinate: one setting at a time, two rounds; grid: every combination.")
     ] = "coordinate",
+    choose: Annotated[
+        str,
+        typer.Option(
+            help="lowest: who errs least; gentlest: the smallest learning rate of those that cannot be told from it."
+        ),
+    ] = "lowest",
     seeds: Annotated[str, typer.Option(help="Such as 1 or 1-3; an error is the mean over them.")] = "1",
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="A setting that stays: law.grouping=module, stream.severity=3.")
@@ -54,6 +60,10 @@ def tune(
 
     A trial whose finished record is there is not run again: the same command goes on after a kill.
 
+    With --choose gentlest small differences do not count: of the trials whose paired difference from the lowest, batch
+    by batch, has zero in its 95 % interval, the one with the smallest learning rate is chosen. What learns faster is
+    ahead early on, and further away when the stream is long.
+
     Such as
 
     driftlaw tune embedded
@@ -71,6 +81,7 @@ def tune(
         method=method,
         grid=grid or (),
         search=search,
+        choose=choose,
         seeds=seeds,
         limit=limit,
         rounds=rounds,
@@ -139,6 +150,9 @@ def _print(plan: Tuning, outcome: Outcome, target: Path) -> None:
     Console().print(table)
     chosen = " ".join(f"--set {plan.cells[0].method}.{name}={value}" for name, value in outcome.choice.values.items())
     print(f"chosen of {len(outcome.trials)} trials: {chosen}")
+    tied = len(outcome.tied) - 1
+    if tied and plan.choose == "lowest":
+        print(f"not to be told from it: {tied} more; --choose gentlest takes the smallest learning rate of them all")
     if edges := at_the_edge(plan, outcome.choice.values):
         print(f"at the edge of what was tried: {', '.join(edges)}; a wider --grid may find better values")
     print(f"{target} tells what was tried; `driftlaw reproduce` shows it as a row of its own")

@@ -15,7 +15,13 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from driftlaw.contract.compilation import compile_network, fused, running_compiled
+from driftlaw.contract.compilation import (
+    compile_network,
+    compiler_errors,
+    fused,
+    running_compiled,
+    undo_compilation,
+)
 from driftlaw.contract.execution import (
     Replays,
     StepSettings,
@@ -154,7 +160,7 @@ class Adapter(nn.Module, ABC):
         compiled = running_compiled(self._compiled)
         with torch.inference_mode(False), torch.enable_grad(), passes, compiled, self._in_our_words(images):
             images = images.clone() if images.is_inference() else images.detach()
-            output = self._in_layout(self._adapt_or_answer, self._completed(images))
+            output = self._run(self._adapt_or_answer, self._completed(images))
         if self.recent is None:
             return output
         self.recent.keep(images)
@@ -164,7 +170,7 @@ class Adapter(nn.Module, ABC):
         """Answer and change nothing."""
         images = self._checked(images)
         with torch.no_grad(), passes_in(self._in_bf16(images), images.device), self._in_our_words(images):
-            return self._in_layout(self._answer, self._completed(images))[-len(images) :]
+            return self._run(self._answer, self._completed(images))[-len(images) :]
 
     def reset(self) -> None:
         """Go back, bit for bit, to the state after construction."""
@@ -255,23 +261,44 @@ class Adapter(nn.Module, ABC):
         self._layout_holds = not self._channels_last
         return model.to(memory_format=torch.channels_last) if self._channels_last else model
 
+    def _run(self, call: Callable[[Tensor], Any], images: Tensor) -> Any:
+        """Return ``call(images)``; a network that cannot be compiled is found out at the first step of a shape."""
+        if not self._compiled:
+            return self._in_layout(call, images)
+        generators = self._generator_states()
+        try:
+            return self._in_layout(call, images)
+        except compiler_errors() as error:
+            self._set_generators(generators)
+            self._compiled = False
+            undo_compilation(self.model)
+            reason = " ".join(str(error).split("\n")[:2])
+            warnings.warn(f"compiled: this network cannot be ({reason}); steps run as written", stacklevel=6)
+            return self._in_layout(call, images)
+
     def _in_layout(self, call: Callable[[Tensor], Any], images: Tensor) -> Any:
         """Return ``call(images)``; a network that cannot work channels-last is found out the first time."""
         if self._layout_holds:
             return call(images.contiguous(memory_format=torch.channels_last) if self._channels_last else images)
-        generators = {name: value.get_state() for name, value in self._of_type(torch.Generator).items()}
+        generators = self._generator_states()
         try:
             answer = call(images.contiguous(memory_format=torch.channels_last))
         except RuntimeError as error:
             if not wants_another_layout(error) or self._setting("channels_last", "auto") == "on":
                 raise
-            for name, state in generators.items():
-                getattr(self, name).set_state(state)
+            self._set_generators(generators)
             self.to(memory_format=torch.contiguous_format)
             self._channels_last = False
             answer = call(images.contiguous())
         self._layout_holds = True
         return answer
+
+    def _generator_states(self) -> dict[str, Tensor]:
+        return {name: value.get_state() for name, value in self._of_type(torch.Generator).items()}
+
+    def _set_generators(self, states: Mapping[str, Tensor]) -> None:
+        for name, state in states.items():
+            getattr(self, name).set_state(state)
 
     def _fit_optimizers(self) -> None:
         """Let optimizers count steps where their parameters are: a graph cannot see a number of the host's."""
@@ -306,7 +333,7 @@ class Adapter(nn.Module, ABC):
 
     def _say_once(self, text: str) -> None:
         if not self._said_small:
-            warnings.warn(f"{text}; this is said once", stacklevel=5)
+            warnings.warn(f"{text}; this is said once", stacklevel=6)
             self._said_small = True
 
     def _needs_company(self) -> bool:
@@ -333,7 +360,7 @@ class Adapter(nn.Module, ABC):
             "config": self.config.model_dump(mode="json"),
             "steps": self.steps,
             "optimizers": {name: value.state_dict() for name, value in self._of_type(Optimizer).items()},
-            "generators": {name: value.get_state() for name, value in self._of_type(torch.Generator).items()},
+            "generators": self._generator_states(),
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -344,8 +371,7 @@ class Adapter(nn.Module, ABC):
             optimizer.load_state_dict(copy.deepcopy(state["optimizers"][name]))
             self._replays.forget()  # the moments are other tensors now
         self._fit_optimizers()
-        for name, generator in self._of_type(torch.Generator).items():
-            generator.set_state(state["generators"][name].cpu())
+        self._set_generators({name: state["generators"][name].cpu() for name in self._of_type(torch.Generator)})
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Go on from a saved state: another method's is refused, other settings are warned about.

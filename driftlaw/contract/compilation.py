@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.torch_version import TorchVersion
 
+CPP_ALONE = "2.13"  # the first torch that was seen to compile both passes of a network without Python around them
 READS = 8  # what an expression may read and still be made anew where it is used: a mask of ReLU reads six things
 
 
@@ -23,6 +25,18 @@ def compile_network(model: nn.Module) -> bool:
         return False
     model.compile(dynamic=False, options=_options(on_cpu))
     return True
+
+
+def undo_compilation(model: nn.Module) -> None:
+    """Let a network run as written again."""
+    model._compiled_call_impl = None
+
+
+def compiler_errors() -> tuple[type[Exception], ...]:
+    """Return what torch.compile raises where it cannot compile a network."""
+    from torch._dynamo.exc import TorchDynamoException
+
+    return (TorchDynamoException,)
 
 
 @cache
@@ -75,7 +89,8 @@ def _options(on_cpu: bool) -> dict[str, Any]:
             return f"{__name__} 1"  # of what a cache keeps: count on when the pass changes
 
     options |= {"joint_custom_pre_pass": MasksFromInputs(), "realize_reads_threshold": READS}
-    return options | {"cpp_wrapper": on_cpu}  # code in C++ alone does not hold up Python's other threads, the lanes
+    # Code in C++ alone does not hold up Python's other threads, the lanes.
+    return options | {"cpp_wrapper": on_cpu and TorchVersion(torch.__version__) >= CPP_ALONE}
 
 
 def take_masks_from_inputs(graph: torch.fx.Graph) -> None:

@@ -19,6 +19,7 @@ from driftlaw.files import atomic_path
 from driftlaw.records import RunRecord
 from driftlaw.records.run_record import HOW_A_STEP_IS_RUN
 from driftlaw.reports.choices import TUNING_FORMAT
+from driftlaw.reports.statistics import bootstrap_interval
 from driftlaw.settings import merge, parse, parse_assignments
 
 ROUNDS = 2  # over all coordinates; the second seldom moves more than one of them
@@ -43,6 +44,8 @@ class Tuning:
         start: the preset's own values of those settings; they are tried first.
         benchmark: the stream of the preset that the choice is for, all of its images in it.
         search: ``coordinate`` changes one setting at a time, ``grid`` tries every combination.
+        choose: ``lowest`` takes the trial that errs least, ``gentlest`` the smallest learning rate among those that
+            cannot be told from it.
     """
 
     cells: tuple[Cell, ...]
@@ -50,6 +53,7 @@ class Tuning:
     start: Values
     benchmark: Cell
     search: Literal["coordinate", "grid"] = "coordinate"
+    choose: Literal["lowest", "gentlest"] = "lowest"
 
     @property
     def file_name(self) -> str:
@@ -74,24 +78,50 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Trial:
-    """Some values that were tried: per cent wrong on held-out corruptions, and the records that say so."""
+    """Some values that were tried: per cent wrong on held-out corruptions, and the records that say so.
+
+    ``errors`` is per cent wrong batch by batch, a row a seed.
+    """
 
     values: Values
     mean_error: float
     error_by_domain: dict[str, float]
     records: tuple[str, ...]
+    errors: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass
 class Outcome:
-    """What has been tried so far."""
+    """What has been tried so far, and how the choice among it is made, as ``Tuning.choose`` says."""
 
+    choose: Literal["lowest", "gentlest"] = "lowest"
     trials: list[Trial] = field(default_factory=list)
 
     @property
-    def choice(self) -> Trial:
+    def lowest(self) -> Trial:
         """The trial with the lowest error; of equals the one tried first, which is nearer to the preset."""
         return min(self.trials, key=lambda trial: trial.mean_error)
+
+    @property
+    def tied(self) -> list[Trial]:
+        """The trials that cannot be told from the lowest: the interval of their paired difference holds zero."""
+        return [trial for trial in self.trials if not _is_above(trial, self.lowest)]
+
+    @property
+    def choice(self) -> Trial:
+        """The lowest, or the gentlest of those that cannot be told from it."""
+        if self.choose == "lowest":
+            return self.lowest
+        return min(self.tied, key=lambda trial: (trial.values.get("learning_rate", 0.0), trial.mean_error))
+
+
+def _is_above(trial: Trial, other: Trial) -> bool:
+    """Tell whether a trial errs more than another beyond doubt, batch by batch of the same streams."""
+    differences = [
+        [own - lower for own, lower in zip(*sheets, strict=True)]
+        for sheets in zip(trial.errors, other.errors, strict=True)
+    ]
+    return bootstrap_interval(differences)[0] > 0.0
 
 
 # --- what is tuned ---------------------------------------------------------------------------------------------------
@@ -103,6 +133,7 @@ def plan_tuning(
     method: str = "law",
     grid: Sequence[str] = (),
     search: str = "coordinate",
+    choose: str = "lowest",
     seeds: str = "1",
     limit: int | None = None,
     rounds: int = COME_ROUND,
@@ -115,6 +146,7 @@ def plan_tuning(
         method: whose settings are tuned.
         grid: such as ``tau=0.6,0.8``; for LAW a grid around the preset's values where left out.
         search: ``coordinate`` or ``grid``.
+        choose: ``lowest`` or ``gentlest``.
         seeds: such as ``1-3``; a trial's error is the mean over them.
         limit: images a domain.
         rounds: how often a continual stream comes round; what adapts fastest may win a short one and lose a long one.
@@ -122,6 +154,8 @@ def plan_tuning(
     """
     if search not in ("coordinate", "grid"):
         raise unknown("search", search, ("coordinate", "grid"))
+    if choose not in ("lowest", "gentlest"):
+        raise unknown("way to choose", choose, ("lowest", "gentlest"))
     cells = plan_run(preset, assignments=assignments, limit=limit, methods=method, seeds=seeds)
     if len({cell.method for cell in cells}) != 1:
         raise UsageError(f"--method {method}: one method is tuned at a time")
@@ -130,7 +164,7 @@ def plan_tuning(
     kind = registered_methods()[method].Config
     settings = parse(kind, cells[0].settings, where=f"method {method}").model_dump(mode="json")
     chosen = _parse_grid(grid, method, settings) if grid else _default_grid(method, settings)
-    return Tuning(tuple(cells), chosen, {name: settings[name] for name in chosen}, benchmark, search)
+    return Tuning(tuple(cells), chosen, {name: settings[name] for name in chosen}, benchmark, search, choose)
 
 
 def _held_out_stream(stream: Mapping[str, Any], rounds: int) -> dict[str, Any]:
@@ -217,7 +251,7 @@ def tune(tuning: Tuning, run_cells: RunCells, *, told: Callable[[Outcome], None]
         run_cells: runs the cells of a trial, or of several.
         told: called after every trial, to show how far things have come.
     """
-    outcome = Outcome()
+    outcome = Outcome(tuning.choose)
     searched = _combinations(tuning) if tuning.search == "grid" else _coordinates(tuning, outcome)
     for together in searched:
         for values in together:
@@ -236,11 +270,11 @@ def _coordinates(tuning: Tuning, outcome: Outcome) -> Iterator[list[Values]]:
     """Yield the values of one setting after the other, the others at the best so far; ``outcome`` grows meanwhile."""
     yield [dict(tuning.start)]
     for _ in range(ROUNDS):
-        before = outcome.choice
+        before = outcome.lowest
         for name in tuning.grid:
-            best = outcome.choice.values
+            best = outcome.lowest.values
             yield [{**best, name: value} for value in _with_start(tuning, name)]
-        if outcome.choice is before:
+        if outcome.lowest is before:
             return
 
 
@@ -268,6 +302,7 @@ def _trial(values: Values, records: Sequence[RunRecord]) -> Trial:
         mean_error=round(fmean(record.mean_error for record in records), 4),
         error_by_domain={name: round(fmean(record.error_by_domain[name] for record in records), 4) for name in names},
         records=tuple(record.path.name for record in records if record.path),
+        errors=tuple(tuple(100.0 * line["wrong"] / line["images"] for line in record.batches) for record in records),
     )
 
 
@@ -283,7 +318,7 @@ def tuning_document(tuning: Tuning, outcome: Outcome, *, command: str, folder: s
         command: what it was started with.
         folder: where the records lie, as seen from the file.
     """
-    first, choice = tuning.cells[0], outcome.choice
+    first, choice, tied = tuning.cells[0], outcome.choice, outcome.tied
     return {
         "format": TUNING_FORMAT,
         "command": command,
@@ -294,6 +329,7 @@ def tuning_document(tuning: Tuning, outcome: Outcome, *, command: str, folder: s
         "at_the_edge": at_the_edge(tuning, choice.values),
         "mean_error": choice.mean_error,
         "search": tuning.search,
+        "choose": tuning.choose,
         "grid": {name: list(values) for name, values in tuning.grid.items()},
         "seeds": [cell.seed for cell in tuning.cells],
         "stream": dict(first.stream),
@@ -305,6 +341,7 @@ def tuning_document(tuning: Tuning, outcome: Outcome, *, command: str, folder: s
                 "mean_error": trial.mean_error,
                 "error_by_domain": trial.error_by_domain,
                 "records": list(trial.records),
+                "tied": trial in tied,
             }
             for trial in outcome.trials
         ],

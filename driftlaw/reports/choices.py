@@ -41,4 +41,7 @@ def _describe(document: Mapping[str, Any]) -> str:
     stays = document["chosen"] == trials[0]["tried"]  # the preset's own values are tried first
     told = "the preset's own: its row in the tables is the tuned one too" if stays else "not the preset's"
     tried = counted(len(trials), "trial", "trials")
-    return f"{escaped(document['preset'])}, {escaped(method)}: of {tried} {escaped(chosen)} erred least, {told}"
+    why = "erred least"
+    if document.get("choose") == "gentlest":
+        why = f"was the gentlest of {sum(trial['tied'] for trial in trials)} that cannot be told from the lowest"
+    return f"{escaped(document['preset'])}, {escaped(method)}: of {tried} {escaped(chosen)} {why}, {told}"

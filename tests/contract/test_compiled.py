@@ -101,6 +101,26 @@ def test_on_a_gpu_compiled_steps_move_weights_as_written_ones():
     assert apart < 0.05 * moved
 
 
+def fail(graph: fx.Graph) -> None:
+    raise ValueError("no way")
+
+
+@needs_compiler
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_network_that_cannot_be_compiled_is_told_of_and_runs_as_written(monkeypatch, two_threads, threads):
+    torch.set_num_threads(threads)
+    monkeypatch.setattr(compilation, "take_masks_from_inputs", fail)
+    adapter, written = (driftlaw.adapt(network(), "law", seed=3, compiled=how) for how in (True, False))
+    images = batches(3, size=5)
+    with pytest.warns(UserWarning, match="cannot be .*no way.*; steps run as written") as told:
+        answer = adapter(images[0])
+    assert told[0].filename == __file__
+    assert not adapter.execution()["compiled"]
+    assert torch.equal(answer, written(images[0]))
+    for batch in images[1:]:
+        assert torch.equal(adapter(batch), written(batch))
+
+
 @pytest.mark.parametrize("method", ["law", "norm"])
 def test_without_a_compiler_steps_run_as_written_with_a_warning(monkeypatch, method):
     monkeypatch.setattr(compilation, "has_cpp_compiler", lambda: False)

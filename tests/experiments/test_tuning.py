@@ -82,6 +82,36 @@ def test_a_grid_tries_every_combination():
     assert outcome.choice.values == {"tau": 0.6, "learning_rate": 5e-4}  # 0.6 and 1.0 are as far from 0.8
 
 
+def noisy(errors):
+    """Return a way to run cells whose four batches err as told by their learning rate."""
+    return lambda cells: [with_errors(made_up(cell, 0), errors[cell.settings["learning_rate"]]) for cell in cells]
+
+
+def with_errors(record, errors):
+    for line, wrong in zip(record.batches, errors, strict=True):
+        line["wrong"] = wrong
+    return record
+
+
+@pytest.mark.parametrize(("choose", "chosen"), [("lowest", 1e-3), ("gentlest", 5e-4)])
+def test_the_gentlest_is_the_smallest_rate_of_those_that_cannot_be_told_from_the_lowest(choose, chosen):
+    plan = plan_tuning("embedded", grid=["learning_rate=2e-4,5e-4,1e-3,2e-3"], choose=choose)
+    errors = {1e-3: [20, 20, 20, 20], 5e-4: [22, 19, 21, 19], 2e-4: [22, 23, 22, 24], 2e-3: [21, 20, 19, 21]}
+    outcome = tune(plan, noisy(errors))
+    assert outcome.choice.values == {"learning_rate": chosen}
+    assert {trial.values["learning_rate"] for trial in outcome.tied} == {5e-4, 1e-3, 2e-3}
+    document = tuning_document(plan, outcome, command="driftlaw tune", folder="embedded")
+    assert document["choose"] == choose
+    assert document["chosen"] == {"learning_rate": chosen}
+    assert {trial["tried"]["learning_rate"]: trial["tied"] for trial in document["trials"]}[2e-4] is False
+
+
+def test_without_a_learning_rate_the_gentlest_is_the_lowest():
+    plan = plan_tuning("embedded", grid=["tau=0.6,0.8"], choose="gentlest")
+    outcome, _ = searched(plan, bowl)
+    assert outcome.choice is outcome.lowest
+
+
 def test_a_choice_at_the_edge_of_the_grid_is_told():
     plan = plan_tuning("embedded", grid=["tau=0.6,0.8", "learning_rate=1e-3", "grouping=tensor,module"])
     assert at_the_edge(plan, {"tau": 0.6, "learning_rate": 1e-3, "grouping": "tensor"}) == ["tau"]
@@ -108,6 +138,7 @@ def test_a_trials_error_is_the_mean_over_seeds_and_domains():
     ("options", "told"),
     [
         ({"grid": ["tau"]}, "such as tau=0.6"),
+        ({"choose": "gentle"}, "gentlest"),
         ({"grid": ["taw=1"]}, "did you mean «tau»"),
         ({"grid": ["tau=1", "tau=2"]}, "twice"),
         ({"search": "random"}, "unknown search"),

@@ -33,6 +33,17 @@ def test_a_choice_of_the_presets_own_values_is_told_as_that(tmp_path):
     assert "the preset's own" in describe_choices(tmp_path, tmp_path)[0]
 
 
+def test_a_choice_of_the_gentlest_says_of_how_many(tmp_path):
+    write(tmp_path, 1.0, 0.8, chosen=0.8)
+    path = tmp_path / "cifar10-c.json"
+    document = json.loads(path.read_text(encoding="utf-8")) | {"choose": "gentlest"}
+    for trial, tied in zip(document["trials"], (True, True), strict=True):
+        trial["tied"] = tied
+    path.write_text(json.dumps(document), encoding="utf-8")
+    (told,) = describe_choices(tmp_path, tmp_path)
+    assert "of 2 trials tau 0.8 was the gentlest of 2 that cannot be told from the lowest, not the preset's" in told
+
+
 def test_any_setting_may_have_been_tuned(tmp_path):
     write(tmp_path, "tensor", True, chosen="tensor")
     assert "of 2 trials tau tensor erred least" in describe_choices(tmp_path, tmp_path)[0]
