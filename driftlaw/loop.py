@@ -195,7 +195,7 @@ class _Run:
         Of a stream's first batch the second step is counted: the first may do what is done once, such as a warm-up on
         source data. The pass is one of the network, as a method may answer with more than one of them.
         """
-        with torch.no_grad():
+        with torch.no_grad(), self.adapter.as_written():
             _, forward = count_flops(lambda: self.adapter.model(images))
         before = copy.deepcopy(self.adapter.state_dict())
         with self.adapter.as_written():

@@ -205,9 +205,9 @@ class Adapter(nn.Module, ABC):
         return self._replays.overlap and images.device.type == "cpu" and can_have_lanes()
 
     def has_third_lane(self) -> bool:
-        """Tell whether a third pass may share two cores with two others, through a graph that one of them goes back in.
+        """Tell whether three passes may share two cores, two of them going back through the same graph at a time.
 
-        Compiled passes may; and with one thread each none waits for threads that have no core at the moment.
+        Compiled passes may; and with one thread each, none waits for threads that have no core at the moment.
         """
         return self._compiled and torch.get_num_threads() == 2
 
@@ -226,14 +226,16 @@ class Adapter(nn.Module, ABC):
 
     @contextmanager
     def as_written(self) -> Iterator[None]:
-        """Inside, steps run as written: what a graph or another thread does is not seen by counters and debuggers."""
-        replays = self._replays
+        """Inside, steps run as written: what a graph, a compiler or another thread does is not seen by counters."""
+        replays, compiled, code = self._replays, self._compiled, self.model._compiled_call_impl
         before = replays.wanted, replays.overlap
         replays.wanted, replays.overlap = "off", False
+        self._compiled, self.model._compiled_call_impl = False, None
         try:
             yield
         finally:
             replays.wanted, replays.overlap = before
+            self._compiled, self.model._compiled_call_impl = compiled, code
 
     def execution(self) -> dict[str, Any]:
         """Return how steps run on the device at hand, as plain data for a record."""
@@ -265,6 +267,9 @@ class Adapter(nn.Module, ABC):
         """Return ``call(images)``; a network that cannot be compiled is found out at the first step of a shape."""
         if not self._compiled:
             return self._in_layout(call, images)
+        if torch._C._len_torch_dispatch_stack() > 0:  # a counter at work, under which torch gives up compiling for good
+            with self.as_written():
+                return self._in_layout(call, images)
         generators = self._generator_states()
         try:
             return self._in_layout(call, images)

@@ -13,6 +13,7 @@ from torch import nn
 from torch.torch_version import TorchVersion
 
 CPP_ALONE = "2.13"  # the first torch that was seen to compile both passes of a network without Python around them
+MOST_SHAPES = 64  # of batches, of all adapters of a process that share a network's class
 READS = 8  # what an expression may read and still be made anew where it is used: a mask of ReLU reads six things
 
 
@@ -47,13 +48,19 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def running_compiled(compiled: bool) -> Iterator[None]:
-    """Inside, a compiled network keeps what it needs to go backwards twice, as LAW does; torch asks in every thread."""
+    """Inside, a compiled network keeps what it needs to go backwards twice, as LAW does; torch asks in every thread.
+
+    And more shapes may be compiled than torch would, before it runs a network as written without a word.
+    """
     if not compiled:
         yield
         return
+    import torch._dynamo.config
     import torch._functorch.config
 
-    with torch._functorch.config.patch(donated_buffer=False):  # type: ignore[attr-defined]
+    limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"
+    shapes = torch._dynamo.config.patch({limit: MOST_SHAPES})  # type: ignore[attr-defined]
+    with shapes, torch._functorch.config.patch(donated_buffer=False):  # type: ignore[attr-defined]
         yield
 
 
@@ -71,8 +78,12 @@ def has_cpp_compiler() -> bool:
     return True
 
 
+@cache
 def _options(on_cpu: bool) -> dict[str, Any]:
-    """Return how inductor is to compile; an older torch does without what it does not know."""
+    """Return how inductor is to compile; an older torch does without what it does not know.
+
+    The same object for all: adapters then share what was compiled for one of them.
+    """
     options: dict[str, Any] = {"cpp.dynamic_threads": True}  # lanes have fewer threads than the step around them
     try:
         from torch._inductor.custom_graph_pass import CustomGraphPass

@@ -17,6 +17,7 @@ from driftlaw.contract.nouns import Output
 from driftlaw.settings import Settings
 
 EAGER_STEPS = 2  # of a shape before it is captured: libraries choose their kernels, optimizers make their state
+VIEWS = ("view size is not compatible", "Cannot view a tensor")  # torch's words in Tensor.view, and the compiler's
 MOST_GRAPHS = 6  # the oldest goes when a stream keeps changing its shapes
 
 
@@ -39,9 +40,10 @@ class StepSettings(Settings):
     """Whether a step is replayed as one CUDA graph; ``auto`` does on a GPU where method and network can."""
     overlap: bool = True
     """Whether passes of a step that do not hang on each other run side by side: in a captured step on a GPU, and on a
-    CPU in two threads with half of torch's each; the answers are the same but for the last digits."""
+    CPU in threads with half of torch's each; the answers are the same but for the last digits."""
     compiled: bool = False
-    """Whether torch.compile makes the passes faster, for a minute or more at the first steps."""
+    """Whether torch.compile makes the passes faster, for some seconds to a minute at the first steps of every batch
+    size; a network that cannot be compiled runs as written, with a warning."""
 
     @model_serializer(mode="wrap")
     def _without_the_unsaid(self, write: Any) -> dict[str, Any]:
@@ -103,7 +105,7 @@ def lies_channels_last(wanted: str, model: nn.Module) -> bool:
 
 def wants_another_layout(error: RuntimeError) -> bool:
     """Tell whether a network failed because it looks at feature maps as if they were contiguous."""
-    return "view size is not compatible" in str(error)  # torch's word, in Tensor.view
+    return any(words in str(error) for words in VIEWS)
 
 
 # --- replay ------------------------------------------------------------------------------------------------------

@@ -7,12 +7,13 @@ import threading
 import pytest
 import torch
 from torch import fx
+from torch.utils.flop_counter import FlopCounterMode
 
 import driftlaw
 from driftlaw.contract import compilation
 from driftlaw.contract.compilation import fused, has_cpp_compiler, take_masks_from_inputs
 from driftlaw.ingredients.layer_rates import fresh_adam_step
-from tests.contract.test_execution import batches, needs_gpu, network
+from tests.contract.test_execution import Flattening, batches, needs_gpu, network
 
 aten = torch.ops.aten
 needs_compiler = pytest.mark.skipif(not has_cpp_compiler(), reason="needs a C++ compiler")
@@ -99,6 +100,48 @@ def test_on_a_gpu_compiled_steps_move_weights_as_written_ones():
     moved, apart = (theirs - before).abs().mean(), (ours - theirs).abs().mean()
     assert moved > 0
     assert apart < 0.05 * moved
+
+
+def graphs() -> int:
+    """Return how many pieces of networks torch has compiled."""
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+@needs_compiler
+def test_a_counter_at_work_does_not_end_compiling_for_good():
+    torch._dynamo.reset()
+    adapter, (images,) = driftlaw.adapt(network(), "law", compiled=True), batches(1, size=7)
+    with FlopCounterMode(display=False) as counter:
+        adapter(images)
+    before = graphs()
+    assert counter.get_total_flops() > 0
+    adapter(images)
+    assert graphs() > before
+
+
+@needs_compiler
+def test_a_run_compiles_and_adapters_share_what_was_compiled():
+    torch._dynamo.reset()
+    stream = driftlaw.make_stream("embedded", limit=9, corruptions=["fog"], batch_size=9)
+    (batch,) = stream
+    before = graphs()
+    record = driftlaw.run(stream, driftlaw.adapt(network(), "law", compiled=True))
+    once = graphs()
+    assert record.header["execution"]["compiled"]
+    assert once > before
+    driftlaw.adapt(network(), "law", compiled=True)(batch.images)
+    assert graphs() == once
+
+
+@needs_compiler
+def test_a_compiled_network_that_needs_contiguous_maps_gets_them_and_stays_compiled():
+    torch.manual_seed(0)
+    model = Flattening()
+    adapter, written = (driftlaw.adapt(model, "law", compiled=how) for how in (True, False))
+    for images in batches(2):
+        torch.testing.assert_close(adapter(images), written(images), rtol=1e-4, atol=1e-4)
+    assert adapter.execution()["compiled"]
+    assert not adapter.execution()["channels_last"]
 
 
 def fail(graph: fx.Graph) -> None:
