@@ -93,7 +93,12 @@ def parse_variant(text: str) -> Variant:
     'fast'
     """
     label, colon, rest = text.partition(":")
-    method, *assignments = (rest if colon else text).split()
+    words = (rest if colon else text).split()
+    if not words:
+        raise UsageError(
+            f"--variant «{text}» names no method: expected LABEL: METHOD key=value, such as fast: law tau=0.6"
+        )
+    method, *assignments = words
     settings = parse_assignments(assignments)
     preset = settings.pop("preset", None)
     return Variant(label.strip() if colon else text.strip(), method, settings, preset)

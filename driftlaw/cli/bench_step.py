@@ -249,13 +249,14 @@ def _plan(
 
     from driftlaw.bench.networks import make_networks
     from driftlaw.bench.plan import Plan
+    from driftlaw.errors import collected
     from driftlaw.probes import pick_device
 
     _check({"--threads": threads, "--side": side})
     chosen = _chosen(_names(methods), variants or [], only or [], ours)
     if threads is not None:
         torch.set_num_threads(threads)
-    return Plan(
+    plan = Plan(
         networks=make_networks(_names(models), weights=_names(weights or ""), seed=seed, side=side),
         batch_sizes=_numbers("--batch-sizes", batch_sizes),
         variants=chosen,
@@ -264,6 +265,10 @@ def _plan(
         deterministic=deterministic,
         pool=_real_images() if weights else None,
     )
+    if not plan.fit:
+        reasons = [f"{entry['label']}: {entry['why']}" for entry in plan.left_out]
+        raise collected("nothing can be measured here:", reasons)
+    return plan
 
 
 def _chosen(methods: list[str], texts: list[str], only: list[str], ours: bool) -> list[Variant]:

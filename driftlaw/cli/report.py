@@ -67,6 +67,7 @@ def report(
     check_format(format, compare)
     target = _target(out, format)
     if all(path.suffix == ".json" for path in runs):
+        _refuse_options({"--methods": methods, "--columns": columns, "--compare": compare})
         _write(_bench_report(runs, format, _command(runs, format, out, None)), target, len(runs), "benchmark")
         return
     times = _step_times([path for path in runs if path.suffix == ".json"])
@@ -80,6 +81,14 @@ def report(
     for note in report_notes(tables):
         typer.echo(f"note: {note}", err=True)
     _write(text, target, len(records))
+
+
+def _refuse_options(options: dict[str, str | None]) -> None:
+    from driftlaw.errors import UsageError
+
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise UsageError(f"{', '.join(given)}: goes with records of runs; a benchmark alone has no use for it")
 
 
 def _step_times(paths: list[Path]) -> StepTimes | None:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from driftlaw.records import RunRecord
@@ -35,7 +36,7 @@ def render_csv(tables: Sequence[Table], command: str | None) -> str:
 
 def _csv_line(table: Table, row: Row, record: RunRecord) -> dict[str, Any]:
     stream, model = record.header["stream"], record.header["model"]
-    alone = make_run_row(record, table)
+    alone = replace(make_run_row(record, table), benched=row.benched, seconds=row.seconds)
     cost = cost_of(alone)
     return {
         "protocol": table.protocol.key[:8],

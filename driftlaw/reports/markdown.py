@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from driftlaw.reports.comparison import Compared, Comparison, compare_with_paper
 from driftlaw.reports.cost import cost_of
@@ -24,6 +25,8 @@ from driftlaw.reports.wording import (
     units_text,
 )
 
+OF_THE_PAPER = "the paper's settings"
+
 _MARKS = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#])")
 
@@ -39,13 +42,27 @@ def render_markdown(tables: Sequence[Table], command: str | None) -> str:
 def render_brief(tables: Sequence[Table], command: str | None) -> str:
     """Return of every table a line a method: error, cost and, where asked for, the paper's figure; for a README."""
     blocks = []
-    for table in tables:
+    for table in map(_named_beside_paper, tables):
         title, finding = f"### {escaped(table.protocol.name)}", escaped(summarise(table))
         blocks += [title, finding, _brief_grid(table), f"Protocol: {escaped(table.protocol.line)}."]
         blocks += [f"Milliseconds a step: {escaped(table.timing)}."] if table.timing else []
     if command:
         blocks.append(f"Made from records by `{command.replace('`', '')}`.")
     return "\n\n".join(blocks) + "\n"
+
+
+def _named_beside_paper(table: Table) -> Table:
+    """Tell several rows of a method apart by what is not the paper's in them, where they stand beside the paper's."""
+    if not table.partner:
+        return table
+    several = [row.method for row in table.rows]
+    distinctions = {
+        id(line.row): f"({'; '.join(line.remarks) or OF_THE_PAPER})"
+        for line in compare_with_paper(table).rows
+        if line.theirs and several.count(line.row.method) > 1
+    }
+    rows = [replace(row, distinction=distinctions.get(id(row), row.distinction)) for row in table.rows]
+    return replace(table, rows=tuple(rows))
 
 
 def _brief_grid(table: Table) -> str:
@@ -56,19 +73,10 @@ def _brief_grid(table: Table) -> str:
         row, cost = line.row, cost_of(line.row)
         theirs = line.theirs.summaries if line.theirs else ()
         paper = [" / ".join(paper_text(value) for value in theirs) or MISSING] if table.partner else []
-        known = [escaped(_brief_label(line, table)), "no" if row.needs_source else "yes", str(len(row.seeds))]
+        known = [escaped(row.label), "no" if row.needs_source else "yes", str(len(row.seeds))]
         costs = [flops_text(cost.step_flops), milliseconds_text(cost.seconds)]
         rows.append([*known, *map(marked_text, row.summaries), *paper, *costs])
     return grid(heading, rows, left=2)
-
-
-def _brief_label(line: Compared, table: Table) -> str:
-    """Tell several rows of a method apart by what is not the paper's in them, where they stand beside the paper's."""
-    several = [row for row in table.rows if row.method == line.row.method][1:]
-    if not (table.partner and several and line.theirs):
-        return line.row.label
-    settings = "; ".join(line.remarks) or "the paper's settings"
-    return f"{line.row.title}, {settings}"
 
 
 def _blocks(table: Table) -> list[str]:

@@ -64,7 +64,7 @@ def describe_protocol(records: Sequence[RunRecord]) -> Protocol:
         ("precision", listed(_distinct(_precision(record.header) for record in records))),
         *_untold(stream),
         ("seeds", listed(sorted({record.seed for record in records}))),
-        ("device", listed(_distinct(_device(record.header["device"]) for record in records))),
+        ("device", listed(_distinct(describe_device(record.header["device"]) for record in records))),
         ("software", listed(_distinct(_software(record.header) for record in records))),
     ]
     return Protocol(protocol_key(records[0]), _name(stream, model), tuple((what, how) for what, how in facts if how))
@@ -148,7 +148,8 @@ def _untold(stream: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name.replace("_", " "), value_text(value)) for name, value in sorted(rest.items())]
 
 
-def _device(device: Mapping[str, Any]) -> str:
+def describe_device(device: Mapping[str, Any]) -> str:
+    """Return the name of a record's device, of a CPU with its threads."""
     name = str(device.get("name") or device.get("type") or "unknown")
     threads = device.get("threads") if device.get("type") == "cpu" else None
     return f"{name} ({counted(threads, 'thread', 'threads')})" if threads else name
@@ -156,7 +157,7 @@ def _device(device: Mapping[str, Any]) -> str:
 
 def device_name(record: RunRecord) -> str:
     """Return the name of the device that a run ran on."""
-    return _device(record.header["device"])
+    return describe_device(record.header["device"])
 
 
 def _precision(header: Mapping[str, Any]) -> str:

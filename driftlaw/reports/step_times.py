@@ -1,4 +1,4 @@
-"""Milliseconds of a benchmark for a table of runs: all methods in one run, none of them beside another on a GPU."""
+"""Milliseconds of a benchmark for a table of runs: measured in one run, none beside another on a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from typing import Any
 from driftlaw.errors import DataError
 from driftlaw.records import RunRecord
 from driftlaw.reports.bench_tables import read_bench
+from driftlaw.reports.protocol import describe_device, device_name
 from driftlaw.reports.tables import Table
+
+NO_WORK = {"learning_rate", "tau", "consistency_weight"}
+"""Settings that scale what a step does, and change nothing of the work."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +27,10 @@ class StepTimes:
     def seconds_of(self, run: RunRecord) -> float | None:
         """Return the seconds of a step such as this run's, None where none such was measured.
 
-        Network, batch size and method are the same, and so are those settings that change the work of a step: counts
-        and choices do, rates and weights of losses do not.
+        Device, network, batch size and method are the same, and so are all settings but those of ``NO_WORK``.
         """
+        if device_name(run) != describe_device(self.record["device"]):
+            return None
         model, size = run.header["model"].get("name"), run.header["stream"].get("batch_size")
         work = _work(run.header["settings"])
         for row in self.record["rows"]:
@@ -37,12 +42,15 @@ class StepTimes:
     @property
     def origin(self) -> str:
         """Where the milliseconds come from."""
-        where = f"{self.record['device']['name']}, commit {self.record.get('commit')}"
-        return f"of all methods in one run of driftlaw bench step ({where}; {self.name} holds its command)"
+        device = self.record["device"]
+        fastest = device["type"] == "cuda" and not self.record.get("deterministic")
+        how = "; cuDNN took its fastest kernels, in runs it takes repeatable ones" if fastest else ""
+        where = f"{device['name']}, commit {self.record.get('commit')}"
+        return f"measured in one run of driftlaw bench step ({where}; {self.name} holds its command{how})"
 
 
 def _work(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if not isinstance(value, float)}
+    return {name: value for name, value in settings.items() if name not in NO_WORK}
 
 
 def read_step_times(path: Path) -> StepTimes:
@@ -50,6 +58,8 @@ def read_step_times(path: Path) -> StepTimes:
     record = read_bench(path)
     if record["bench"] != "step":
         raise DataError(f"{path} is a record of bench {record['bench']}: milliseconds beside runs come from bench step")
+    if not any("settings_in_full" in row for row in record["rows"]):
+        raise DataError(f"{path} does not tell the settings of what it measured: run {record['command']} again")
     return StepTimes(record, path.name)
 
 

@@ -122,6 +122,12 @@ def test_two_variants_of_one_name_are_refused():
         sort_out([EXACT, Variant("law", "tent")], CPU)
 
 
+@pytest.mark.parametrize("text", ["", "x:"])
+def test_a_variant_without_a_method_is_refused(text):
+    with pytest.raises(UsageError, match="names no method"):
+        parse_variant(text)
+
+
 def test_a_variant_is_read_as_it_is_written():
     assert parse_variant("half: law tau=0.5 grouping=module") == Variant(
         "half", "law", {"tau": 0.5, "grouping": "module"}

@@ -88,6 +88,7 @@ def test_scaling_prints_a_table_an_axis_and_a_line_a_stream():
         (("--methods", "lav"), "did you mean «law»"),
         (("--batch-sizes", "many"), "whole numbers"),
         (("--only", "plain LAV"), "did you mean «plain LAW»"),
+        (("--variant", "c: law compield=true", "--only", "c"), "nothing can be measured here"),
         (("--rounds", "0"), "--rounds is 0"),
         (("--models", "wrn_11_1"), "depth must be"),
         (("--weights", "wrn_16_1-cifar10"), "not measured"),

@@ -163,14 +163,14 @@ def test_a_comparison_that_cannot_be_made_is_refused(runs, words, message):
 
 def test_one_record_of_bench_step_beside_runs_gives_their_milliseconds(runs):
     measured = bench_records.step()
-    header = {"model": {"name": "wrn_10_1"}}
+    header = {"model": {"name": "wrn_10_1"}, "device": measured["device"]}
     write_record(make_record("law", batch_size=8, settings={}, header=header), runs / "small" / "law.jsonl")
     for name in ("step.json", "other.json"):
         (runs / name).write_text(json.dumps(measured), encoding="utf-8")
     result = invoke("small", "step.json", "-f", "brief")
     assert result.exit_code == 0
     assert "Made from records by `driftlaw report small step.json --format brief`" in result.stdout
-    assert "Milliseconds a step: of all methods in one run" in result.stdout
+    assert "Milliseconds a step: measured in one run" in result.stdout
     result = invoke("small", "step.json", "other.json", "-f", "brief")
     assert isinstance(result.exception, UsageError)
     assert "give one .json beside them" in str(result.exception)
@@ -180,3 +180,12 @@ def test_a_benchmark_of_other_steps_is_told_of(runs):
     (runs / "step.json").write_text(json.dumps(bench_records.step()), encoding="utf-8")
     result = invoke("runs", "step.json", "-f", "md")
     assert "note: the benchmark measured no step such as these runs'" in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--methods", "--columns", "--compare"])
+def test_options_that_a_benchmark_alone_has_no_use_for_are_refused(runs, option):
+    (runs / "step.json").write_text(json.dumps(bench_records.step()), encoding="utf-8")
+    value = "paper" if option == "--compare" else "law"
+    result = invoke("step.json", "-f", "md", option, value)
+    assert isinstance(result.exception, UsageError)
+    assert option in str(result.exception)

@@ -32,6 +32,7 @@ def rows(batch_size: int = 8) -> list[dict[str, Any]]:
             "peak_bytes": int(1e8 * MEDIANS[label]),
             "held_bytes": 10**7,
             "share_of_plain_law": MEDIANS[label] / 30.0,
+            **({"settings_in_full": {}} if method == "law" else {}),
         }
         for label, method in VARIANTS.items()
     ]

@@ -18,7 +18,8 @@ SETTINGS = {"learning_rate": 1e-3, "grouping": "tensor", "window": None}
 
 
 def run(settings=SETTINGS, batch_size=8, **options):
-    return make_record(settings=settings, batch_size=batch_size, header={"model": MODEL}, **options)
+    header = {"model": MODEL, "device": bench_records.WHERE["device"]}
+    return make_record(settings=settings, batch_size=batch_size, header=header, **options)
 
 
 def bench(**settings):
@@ -38,10 +39,15 @@ def test_a_run_has_the_time_of_its_method_network_batch_size_and_settings(times)
     assert times.seconds_of(run()) == 0.005
     assert times.seconds_of(run(method="tent")) is None
     assert times.seconds_of(run(batch_size=100)) is None
-    assert times.seconds_of(make_record(settings=SETTINGS, batch_size=8)) is None  # another network
+    elsewhere = run()
+    elsewhere.header["model"] = {"name": "wrn_28_10"}
+    assert times.seconds_of(elsewhere) is None
+    elsewhere = run()
+    elsewhere.header["device"] = {"type": "cuda", "name": "a GPU"}
+    assert times.seconds_of(elsewhere) is None
 
 
-@pytest.mark.parametrize("more", [{"grouping": "block"}, {"window": 64}, {"fisher_every": 10}, {"compiled": True}])
+@pytest.mark.parametrize("more", [{"grouping": "block"}, {"window": 64}, {"skip_share": 0.9}, {"compiled": True}])
 def test_settings_that_change_the_work_must_agree_on_either_side(times, more):
     assert times.seconds_of(run({**SETTINGS, **more})) is None
     assert StepTimes(bench(**more), "step.json").seconds_of(run()) is None
@@ -72,7 +78,28 @@ def test_a_table_of_which_nothing_was_measured_keeps_its_own_milliseconds(times)
 def test_a_brief_table_says_where_its_milliseconds_come_from(times):
     text = build_report([run()], "brief", times=times)
     assert "| 5.00 |" in text
-    assert "Milliseconds a step: of all methods in one run of driftlaw bench step (a \\<fast\\> machine" in text
+    assert "Milliseconds a step: measured in one run of driftlaw bench step" in text
+
+
+def test_a_csv_tells_the_benchmarks_time_too(times):
+    text = build_report([run()], "csv", times=times)
+    assert ",0.005," in text
+
+
+def test_of_a_gpu_it_is_said_whose_kernels_were_measured(times):
+    assert "kernels" not in times.origin
+    on_gpu = {**times.record, "device": {"type": "cuda", "name": "a GPU"}, "deterministic": False}
+    assert "cuDNN took its fastest kernels" in StepTimes(on_gpu, "step.json").origin
+
+
+def test_a_record_that_does_not_tell_its_settings_is_refused(tmp_path):
+    record = bench_records.step()
+    for row in record["rows"]:
+        row.pop("settings_in_full", None)
+    path = tmp_path / "step.json"
+    path.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(DataError, match="run driftlaw bench again"):
+        read_step_times(path)
 
 
 def test_a_record_of_another_benchmark_is_refused(tmp_path):
@@ -90,4 +117,4 @@ def test_a_folder_of_results_may_hold_the_benchmark_of_its_tables(tmp_path):
     assert "| 400 |" in before
     assert "| 400 |" not in after
     assert "| 5.00 |" in after
-    assert "of all methods in one run" in after
+    assert "measured in one run" in after
