@@ -33,6 +33,7 @@ def _findings() -> Iterator[dict[str, Any]]:
     import torch
 
     from driftlaw import places
+    from driftlaw.contract.compilation import has_cpp_compiler
     from driftlaw.models import list_weights
     from driftlaw.probes import can_train_in_bf16, environment, pick_device
 
@@ -46,6 +47,8 @@ def _findings() -> Iterator[dict[str, Any]]:
     for kind in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
         runs = "runs" if can_train_in_bf16(torch.device(kind)) else "does not run; float32 is used"
         yield _finding(f"bf16 on {kind}", runs)
+    compiler = "there" if has_cpp_compiler() else "none; on a CPU compiled = true runs steps as written"
+    yield _finding("C++ compiler", compiler)
     yield _finding("data folder", _folder(places.data_dir()))
     yield _finding("weights", ", ".join(list_weights()) or "none")
     for name, remedy in EXTRAS.items():

@@ -62,10 +62,15 @@ class RunRecord:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The method's settings as far as they change answers: of how a step was run, only a precision not float32."""
+        """The method's settings as far as they change answers: of how a step was run, what rounds it otherwise."""
         told = {name: value for name, value in self.header["settings"].items() if name not in HOW_A_STEP_IS_RUN}
-        precision = self.header.get("execution", {}).get("precision", "float32")
-        return told if precision == "float32" else {**told, "precision": precision}
+        execution = self.header.get("execution", {})
+        precision = execution.get("precision", "float32")
+        return (
+            told
+            | ({} if precision == "float32" else {"precision": precision})
+            | ({"compiled": True} if execution.get("compiled") else {})
+        )
 
     @property
     def finished(self) -> bool:

@@ -10,11 +10,13 @@ from typer.testing import CliRunner
 
 from driftlaw import probes
 from driftlaw.cli import app
+from driftlaw.contract import compilation
 
 
 @pytest.fixture(autouse=True)
 def _no_child_process(monkeypatch):
     monkeypatch.setattr(probes, "can_train_in_bf16", lambda device: False)
+    monkeypatch.setattr(compilation, "has_cpp_compiler", lambda: False)
 
 
 def test_it_names_versions_device_data_and_weights():
@@ -23,6 +25,7 @@ def test_it_names_versions_device_data_and_weights():
     }
     assert "torch" in found["driftlaw"]
     assert found["bf16 on cpu"] == "does not run; float32 is used"
+    assert found["C++ compiler"].startswith("none; on a CPU compiled = true runs")
     assert "wrn_16_1-cifar10" in found["weights"]
     assert {"device", "data folder", "torchvision", "timm", "transformers"} <= set(found)
 

@@ -150,6 +150,13 @@ def run_in(precision, seed, error=20):
     return replace(record, header=record.header | told)
 
 
+def test_a_compiled_run_is_a_row_of_its_own():
+    written, compiled = run_in("float32", 1), run_in("float32", 1, error=21)
+    compiled.header["execution"]["compiled"] = True
+    (table,) = make_tables([written, compiled])
+    assert {row.label for row in table.rows} == {"LAW", "LAW compiled=true"}
+
+
 def test_a_run_that_does_not_say_its_precision_joins_the_one_row_it_can_belong_to():
     (table,) = make_tables([run_in(None, 1), run_in("bf16", 2), run_in("bf16", 3)])
     (row,) = table.rows
