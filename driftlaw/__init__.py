@@ -50,8 +50,12 @@ def adapt(
     >>> adapter(torch.rand(16, 3, 32, 32)).shape
     torch.Size([16, 4])
     """
-    from driftlaw.adapters import make_adapter
-    from driftlaw.settings import merge, read_preset
+    from driftlaw.adapters import list_methods, make_adapter
+    from driftlaw.errors import UsageError
+    from driftlaw.settings import list_presets, merge, read_preset
+
+    if method not in list_methods() and method in list_presets():
+        raise UsageError(f'«{method}» is a preset, not a method: write preset="{method}"')
 
     preset_settings: Mapping[str, Any] = read_preset(preset).get("methods", {}).get(method, {}) if preset else {}
     return make_adapter(method, model, merge(preset_settings, settings), seed=seed, source=source)

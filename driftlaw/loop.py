@@ -57,12 +57,23 @@ def run(
     """
     if reset_on not in ("never", "domain"):
         raise UsageError(f"reset_on = {reset_on!r}: expected «never» or «domain»")
+    _check_kinds(stream, adapter)
     under_way = _Run(stream, adapter, reset_on, measures, Path(sink) if sink else None, command)
     if under_way.finished_already:
         return read_record(Path(sink))
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
         under_way.to_the_end(checkpoint_seconds, progress)
     return RunRecord(under_way.header, under_way.lines, under_way.closing, under_way.sink)
+
+
+def _check_kinds(stream: Any, adapter: Any) -> None:
+    if not hasattr(stream, "recipe"):
+        raise UsageError(
+            f"expected a stream, found {type(stream).__name__}: driftlaw.make_stream makes one, and your own batches "
+            "become one in a subclass of driftlaw.contract.Stream; without labels call the adapter on them"
+        )
+    if not isinstance(adapter, Adapter):
+        raise UsageError(f"expected an adapter, found {type(adapter).__name__}: driftlaw.adapt(model) makes one")
 
 
 class _Run:

@@ -200,3 +200,10 @@ def test_a_stream_without_labels_cannot_be_measured(network):
 def test_an_unknown_reset_is_refused(network):
     with pytest.raises(UsageError, match="never"):
         run(NoisyStream(), driftlaw.adapt(network, "source"), reset_on="sometimes")
+
+
+def test_what_is_no_stream_or_no_adapter_is_told(network):
+    with pytest.raises(UsageError, match="expected a stream, found list"):
+        run([torch.rand(2, 3, 16, 16)], driftlaw.adapt(network, "norm"))
+    with pytest.raises(UsageError, match="expected an adapter, found WideResNet"):
+        run(NoisyStream(), network)

@@ -1,9 +1,12 @@
 """The presets: every benchmark in one file, every number of it valid."""
 
 import pytest
+import torch
 
+import driftlaw
 from driftlaw.adapters import list_methods, registered_methods
 from driftlaw.datasets import dataset_info
+from driftlaw.errors import UsageError
 from driftlaw.models import list_models
 from driftlaw.settings import list_presets, parse, read_preset
 from driftlaw.streams import StreamSettings
@@ -66,3 +69,8 @@ def test_the_numbers_are_the_papers(name, batch_size, law, cotta):
     assert found.get("symmetric", False) is on_imagenet
     assert methods["adacontrast"] == {"learning_rate": 2e-4, "weight_decay": 1e-4}
     assert methods["gtta"] == {"learning_rate": 1e-5}
+
+
+def test_a_preset_in_the_place_of_a_method_is_told():
+    with pytest.raises(UsageError, match='«fast» is a preset, not a method: write preset="fast"'):
+        driftlaw.adapt(torch.nn.Conv2d(3, 4, 1), "fast")

@@ -14,6 +14,8 @@ from driftlaw.errors import UsageError
 
 def own_copy(model: nn.Module) -> nn.Module:
     """Return a deep copy in eval mode that answers with bare logits, every parameter frozen and free of gradients."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise UsageError("this is a scripted model, whose weights cannot learn here: give the model it was made from")
     try:
         own = copy.deepcopy(unwrapped(model)).eval().requires_grad_(False)
     except RuntimeError as error:  # torch's word for tensors that are results, as old weight_norm leaves them

@@ -458,6 +458,12 @@ def test_a_network_that_cannot_be_copied_is_refused_with_a_reason():
         driftlaw.adapt(model)
 
 
+def test_a_scripted_model_is_refused_with_what_to_give():
+    model = torch.jit.script(nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)))
+    with pytest.raises(UsageError, match="give the model it was made from"):
+        driftlaw.adapt(model, "law")
+
+
 def test_the_hooks_of_the_callers_network_are_kept():
     model = small_model()
     seen = []
