@@ -20,7 +20,6 @@ from driftlaw.contract.compilation import (
     compiler_errors,
     fused,
     running_compiled,
-    undo_compilation,
 )
 from driftlaw.contract.execution import (
     Replays,
@@ -275,11 +274,16 @@ class Adapter(nn.Module, ABC):
             return self._in_layout(call, images)
         except compiler_errors() as error:
             self._set_generators(generators)
-            self._compiled = False
-            undo_compilation(self.model)
             reason = " ".join(str(error).split("\n")[:2])
-            warnings.warn(f"compiled: this network cannot be ({reason}); steps run as written", stacklevel=6)
-            return self._in_layout(call, images)
+        code = self.model._compiled_call_impl
+        self._compiled, self.model._compiled_call_impl = False, None
+        try:
+            answer = self._in_layout(call, images)
+        except Exception:  # the images are at fault, not the network
+            self._compiled, self.model._compiled_call_impl = True, code
+            raise
+        warnings.warn(f"compiled: this network cannot be ({reason}); steps run as written", stacklevel=6)
+        return answer
 
     def _in_layout(self, call: Callable[[Tensor], Any], images: Tensor) -> Any:
         """Return ``call(images)``; a network that cannot work channels-last is found out the first time."""

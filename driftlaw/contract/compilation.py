@@ -28,11 +28,6 @@ def compile_network(model: nn.Module) -> bool:
     return True
 
 
-def undo_compilation(model: nn.Module) -> None:
-    """Let a network run as written again."""
-    model._compiled_call_impl = None
-
-
 def compiler_errors() -> tuple[type[Exception], ...]:
     """Return what torch.compile raises where it cannot compile a network."""
     from torch._dynamo.exc import TorchDynamoException

@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import driftlaw
 from driftlaw.contract import compilation
 from driftlaw.contract.compilation import fused, has_cpp_compiler, take_masks_from_inputs
+from driftlaw.errors import UsageError
 from driftlaw.ingredients.layer_rates import fresh_adam_step
 from tests.contract.test_execution import Flattening, batches, needs_gpu, network
 
@@ -142,6 +143,17 @@ def test_a_compiled_network_that_needs_contiguous_maps_gets_them_and_stays_compi
         torch.testing.assert_close(adapter(images), written(images), rtol=1e-4, atol=1e-4)
     assert adapter.execution()["compiled"]
     assert not adapter.execution()["channels_last"]
+
+
+@needs_compiler
+def test_wrong_images_are_told_of_and_do_not_end_compiling():
+    adapter = driftlaw.adapt(network(), "law", compiled=True)
+    with pytest.raises(UsageError, match="channels: found 2"):
+        adapter(torch.rand(6, 2, 8, 8))
+    assert adapter.execution()["compiled"]
+    before = graphs()
+    adapter(torch.rand(11, 3, 8, 8))
+    assert graphs() > before
 
 
 def fail(graph: fx.Graph) -> None:
