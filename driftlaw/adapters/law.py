@@ -16,12 +16,22 @@ from driftlaw.errors import UsageError
 from driftlaw.ingredients.augmentation import Draw, augment
 from driftlaw.ingredients.features import find_head
 from driftlaw.ingredients.fisher import batch_score, mean_squares, per_sample_fisher, sizes
-from driftlaw.ingredients.layer_rates import Groups, exponential_min_max, fresh_adam_step, kept_adam_step
+from driftlaw.ingredients.layer_rates import (
+    Groups,
+    exponential_min_max,
+    fresh_adam_step,
+    fresh_adam_step_of_parts,
+    kept_adam_step,
+    total_gradients,
+)
 from driftlaw.ingredients.losses import cross_entropy_between, entropy
 from driftlaw.ingredients.normalisation import use_batch_statistics
 from driftlaw.ingredients.parameters import let_learn, select_parameters
+from driftlaw.ingredients.stand_ins import Pass, passes_apart
 
-Passed = tuple[Tensor, list[Tensor], Tensor | None]
+Parts = list[list[Tensor | None]]
+"""The loss's gradients over the tensors that move, a list a pass, to be added up."""
+Passed = tuple[Tensor, Parts, Tensor | None]
 """What the passes of a step give: the answer, the loss's gradients, and the Fisher information where it is scored."""
 
 SLACK = 1.25  # a tensor that moves is taken for this much sharper than it is, so that neighbours do not change places
@@ -155,10 +165,17 @@ class Law(Adapter, name="law"):
 
     def _passes(self, images: Tensor, augmented: Tensor | None, *, scored: bool) -> Passed:
         """Return the answer, the loss's gradients over the tensors that move, and the Fisher information if scored."""
-        answer = None if augmented is None else self._begin_answer(augmented)
-        logits = self.model(images)
-        information = self._information(images, logits) if scored else None
-        return logits.detach(), self._gradients(logits, answer, self._moving_tensors()), information
+        (network, own), (network_beside, beside) = self._networks(images)
+        answer = None if augmented is None else self._begin_answer(network_beside, augmented)
+        logits = network(images)
+        information = self._information(images, logits, own) if scored else None
+        return logits.detach(), self._gradients(logits, answer, _that_move(own), _that_move(beside)), information
+
+    def _networks(self, images: Tensor) -> list[Pass]:
+        """Return the network for the pass of a batch and for that of the augmented one, with what learns in each."""
+        if images.is_cuda and self.config.fisher == "batch":  # small work, of which a GPU has too much
+            return passes_apart(self.model, self.learning, 2)
+        return [(self.model, list(self._tensors()))] * 2
 
     def _has_lanes(self, images: Tensor) -> bool:
         """Tell whether passes run side by side; with per-sample scores norm layers change while they are taken."""
@@ -170,10 +187,11 @@ class Law(Adapter, name="law"):
         The loss is cut at both answers: its slopes there are known without a pass backwards, and the gradients that
         they become on either side add up to the loss's.
         """
-        parameters, model_beside = self._moving_tensors(), twin(self.model)
+        tensors, model_beside = self._tensors(), twin(self.model)
+        parameters = _that_move(tensors)
         with open_lanes(3 if self.has_third_lane() else 2) as (lane, lane_beside, *third):
             logits = lane.do(self.model, images)
-            information = lane.do(self._information, images, logits) if scored else None
+            information = lane.do(self._information, images, logits, tensors) if scored else None
             augmented = lane_beside.do(augment, images, draw)
             if self.starts_compiling(images):  # in one lane is enough
                 augmented = lane_beside.do(_after, augmented, information or logits)
@@ -184,16 +202,19 @@ class Law(Adapter, name="law"):
             own = free[0].do(_pull_back, logits, slopes, 0, parameters, scored) if free else None
         # Without a third lane one pass of a scored step is left, which all cores share.
         gradients = own.result() if own else _pull_back(logits.result(), slopes.result(), 0, parameters)
-        gradients = torch._foreach_add(gradients, beside.result())
-        return logits.result().detach(), gradients, information.result() if information else None
+        parts = [gradients, beside.result()]
+        return logits.result().detach(), parts, information.result() if information else None
 
-    def _descend(self, logits: Tensor, gradients: list[Tensor], information: Tensor | None) -> Output:
+    def _descend(self, logits: Tensor, parts: Parts, information: Tensor | None) -> Output:
         """Weigh the tensors with what the batch says of them, and take one step with those that move."""
         if information is not None:
             self.fisher.mul_(self.config.fisher_decay).add_(information)  # Eq. 4
         weights, facts = self._weighed()
-        rates = zip(self._tensors(), self.config.learning_rate * weights[self.groups.member], strict=True)
-        self._move(gradients, torch.stack([rate for value, rate in rates if value.requires_grad]))  # Eq. 10
+        rates = self.config.learning_rate * weights[self.groups.member]
+        moves = [value.requires_grad for value in self._tensors()]
+        if not all(moves):
+            rates = torch.stack([rate for rate, one in zip(rates, moves, strict=True) if one])
+        self._move(parts, rates)  # Eq. 10
         return Output(logits, facts)
 
     def _weighed(self) -> tuple[Tensor, dict[str, Tensor]]:
@@ -236,9 +257,6 @@ class Law(Adapter, name="law"):
     def _tensors(self) -> list[nn.Parameter]:
         return [self.model.get_parameter(name) for name in self.learning]
 
-    def _moving_tensors(self) -> list[nn.Parameter]:
-        return [value for value in self._tensors() if value.requires_grad]
-
     def _check_settings(self) -> None:
         settings = self.config
         if settings.compat == "released_2024" and settings.fisher == "per_sample":
@@ -254,11 +272,11 @@ class Law(Adapter, name="law"):
                 f"{' and '.join(idle)}: acts on batches that are not scored, and goes with fisher_every of 2 or more"
             )
 
-    def _information(self, images: Tensor, logits: Tensor) -> Tensor:
-        """Return the Fisher information of this batch, a number a tensor (Eq. 2 and 3)."""
+    def _information(self, images: Tensor, logits: Tensor, tensors: Sequence[Tensor]) -> Tensor:
+        """Return the Fisher information of this batch, a number for each of the tensors (Eq. 2 and 3)."""
         if self.config.fisher == "per_sample":
             return per_sample_fisher(self.model, dict(zip(self.learning, self._tensors(), strict=True)), images)
-        score = batch_score(logits, self._tensors())
+        score = batch_score(logits, tensors)
         if self.config.compat == "released_2024":
             score = torch._foreach_add(score, self._kept("stale"))
         return mean_squares(score, self.groups.sizes)
@@ -268,36 +286,49 @@ class Law(Adapter, name="law"):
         consistency = cross_entropy_between(target, answer)  # Eq. 8
         return entropy(logits) + self.config.consistency_weight * consistency  # Eq. 9
 
-    def _begin_answer(self, augmented: Tensor) -> Callable[[], Tensor]:
+    def _begin_answer(self, network: Callable[[Tensor], Tensor], augmented: Tensor) -> Callable[[], Tensor]:
         """Begin the pass of the augmented batch; with ``recompute`` nothing is done before the answer is asked for."""
-        return partial(self.model, augmented) if self.config.recompute else self.beside(self.model, augmented)
+        return partial(network, augmented) if self.config.recompute else self.beside(network, augmented)
 
     def _gradients(
-        self, logits: Tensor, answer: Callable[[], Tensor] | None, parameters: Sequence[nn.Parameter]
-    ) -> list[Tensor]:
-        """Return the loss's gradient over the parameters; the graph of the logits is used up."""
+        self, logits: Tensor, answer: Callable[[], Tensor] | None, own: list[Tensor], beside: list[Tensor]
+    ) -> Parts:
+        """Return the loss's gradients over what moves in either pass; the graph of the logits is used up.
+
+        Args:
+            logits: the answer to the batch.
+            answer: gives the answer to the augmented batch; None where the loss is the entropy alone.
+            own: what moves in the pass of the batch.
+            beside: the same in the pass of the augmented batch; what is in both has all of its gradient in the first.
+        """
         if answer is None:
-            return list(torch.autograd.grad(entropy(logits), parameters, materialize_grads=True))
-        if not self.config.recompute:
-            loss = self._loss(logits, answer())
-            return list(torch.autograd.grad(loss, parameters, materialize_grads=True))
-        with torch.no_grad():
-            answered = answer()
-        slopes = self._slopes(logits, answered)
-        own = _pull_back(logits, slopes, 0, parameters)
-        return torch._foreach_add(own, _pull_back(answer(), slopes, 1, parameters))
+            return [list(torch.autograd.grad(entropy(logits), own, materialize_grads=True))]
+        if self.config.recompute:
+            with torch.no_grad():
+                answered = answer()
+            slopes = self._slopes(logits, answered)
+            return [_pull_back(logits, slopes, 0, own), _pull_back(answer(), slopes, 1, beside)]
+        apart = [value for value, other in zip(beside, own, strict=True) if value is not other]
+        loss = self._loss(logits, answer())
+        found = iter(torch.autograd.grad(loss, [*own, *apart], materialize_grads=True))
+        first = [next(found) for _ in own]
+        return [first, [None if value is other else next(found) for value, other in zip(beside, own, strict=True)]]
 
     def _slopes(self, logits: Tensor, answer: Tensor) -> tuple[Tensor, ...]:
         """Return the loss's gradient over both answers, as if no network stood behind them."""
         ends = [logits.detach().requires_grad_(), answer.detach().requires_grad_()]
         return torch.autograd.grad(self._loss(*ends), ends)
 
-    def _move(self, gradients: list[Tensor], rates: Tensor) -> None:
-        parameters = self._moving_tensors()
-        if self.config.moments == "fresh":
+    def _move(self, parts: Parts, rates: Tensor) -> None:
+        parameters = _that_move(self._tensors())
+        if self.config.moments == "fresh" and self.config.compat == "none":
             all_move = len(parameters) == len(self.learning)  # others would be compiled for every choice of them
-            step = self.fused(fresh_adam_step) if all_move else fresh_adam_step
-            step(parameters, gradients, rates)
+            step = self.fused(fresh_adam_step_of_parts) if all_move else fresh_adam_step_of_parts
+            step(parameters, parts, rates)
+            return
+        gradients = total_gradients(parameters, parts)
+        if self.config.moments == "fresh":
+            fresh_adam_step(parameters, gradients, rates)
         else:
             first, second = self._kept("first"), self._kept("second")
             kept_adam_step(parameters, gradients, rates, first=first, second=second, step=self.steps + 1)
@@ -312,14 +343,18 @@ class Law(Adapter, name="law"):
         return [self.get_buffer(f"{name}_{number}") for number in range(len(self.fisher))]
 
 
+def _that_move(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [value for value in tensors if value.requires_grad]
+
+
 def _after(value: Tensor, awaited: Tensor) -> Tensor:
     """Return a value that is not handed on before something else is there too."""
     return value
 
 
 def _pull_back(
-    answer: Tensor, slopes: Sequence[Tensor], number: int, parameters: Sequence[nn.Parameter], keep: bool = False
-) -> list[Tensor]:
+    answer: Tensor, slopes: Sequence[Tensor], number: int, parameters: Sequence[Tensor], keep: bool = False
+) -> list[Tensor | None]:
     """Return over the parameters what the slope of that number is over an answer, whose graph is used up or kept."""
     return list(torch.autograd.grad(answer, parameters, slopes[number], retain_graph=keep, materialize_grads=True))
 

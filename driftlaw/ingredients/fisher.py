@@ -20,10 +20,16 @@ def mean_squares(gradients: Sequence[Tensor], entries: Tensor) -> Tensor:
     """Return the mean of the squares of every tensor, as one vector (tensors,).
 
     Args:
-        gradients: the tensors.
+        gradients: the tensors, in any dtypes.
         entries: what ``sizes`` says of them; made once, as a GPU waits for numbers of the host's.
     """
-    return torch.stack(torch._foreach_norm(list(gradients))).square() / entries
+    norms: list[Tensor] = list(gradients)
+    for dtype in {value.dtype for value in gradients}:  # a GPU takes the norms of one dtype together
+        places = [place for place, value in enumerate(gradients) if value.dtype == dtype]
+        found = torch._foreach_norm([gradients[place] for place in places], 2, entries.dtype)
+        for place, norm in zip(places, found, strict=True):
+            norms[place] = norm
+    return torch.stack(norms).square() / entries
 
 
 def sizes(tensors: Sequence[Tensor]) -> Tensor:

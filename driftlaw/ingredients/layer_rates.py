@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from driftlaw.ingredients.parameters import block_of, module_of
+from driftlaw.ingredients.precision import cast_together
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's own defaults, the paper's Section 4.1
 GROUP_OF = {"tensor": str, "module": module_of, "block": block_of}
@@ -52,6 +53,33 @@ def exponential_min_max(weights: Tensor, tau: float) -> Tensor:
     """Return ((w − min)/(max − min + 1e-8))^τ: the flattest group stands still, the sharpest learns in full (Eq. 7)."""
     low, high = torch.aminmax(weights)
     return ((weights - low) / (high - low + 1e-8)).pow(tau)
+
+
+@torch.no_grad()
+def total_gradients(parameters: Sequence[Tensor], parts: Sequence[Sequence[Tensor | None]]) -> list[Tensor]:
+    """Return the sums of gradients that came in parts, in the dtypes of what they are the gradients of.
+
+    Args:
+        parameters: what moves.
+        parts: a gradient of every parameter in the first; in others None where there is nothing to add.
+    """
+    totals = list(parameters)
+    for number, part in enumerate(parts):
+        places = [place for place, value in enumerate(part) if value is not None]
+        found = cast_together([part[place] for place in places], [parameters[place].dtype for place in places])
+        if number and places:
+            found = torch._foreach_add([totals[place] for place in places], found)
+        for place, value in zip(places, found, strict=True):
+            totals[place] = value
+    return totals
+
+
+@torch.no_grad()
+def fresh_adam_step_of_parts(
+    parameters: Sequence[Tensor], parts: Sequence[Sequence[Tensor | None]], rates: Tensor
+) -> None:
+    """Add gradients up, as ``total_gradients`` does, and take the fresh step with them: one function, to be fused."""
+    fresh_adam_step(parameters, total_gradients(parameters, parts), rates)
 
 
 @torch.no_grad()

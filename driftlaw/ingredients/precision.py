@@ -1,7 +1,8 @@
-"""Where autocast has no say: similarities, and images on their way to the network, keep all their digits."""
+"""Where autocast has no say: what keeps all its digits, and casts that are made for many tensors at once."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 import torch
@@ -20,3 +21,19 @@ def promoted(values: Tensor) -> Tensor:
     (torch.float32, torch.float64)
     """
     return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
+
+
+def cast_together(values: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> list[Tensor]:
+    """Return tensors in other dtypes, on a GPU by few kernels; those that have theirs already as they are.
+
+    >>> [value.dtype for value in cast_together([torch.ones(1), torch.ones(1).half()], [torch.half, torch.half])]
+    [torch.float16, torch.float16]
+    """
+    cast = list(values)
+    places = [place for place, dtype in enumerate(dtypes) if values[place].dtype != dtype]
+    if places:
+        found = [torch.empty_like(values[place], dtype=dtypes[place]) for place in places]
+        torch._foreach_copy_(found, [values[place] for place in places])
+        for place, value in zip(places, found, strict=True):
+            cast[place] = value
+    return cast
