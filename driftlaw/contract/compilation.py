@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ def compile_network(model: nn.Module) -> bool:
         told = "compiled: there is no C++ compiler here (g++, or what CXX names)"
         warnings.warn(f"{told}; steps run as written", stacklevel=6)
         return False
-    model.compile(dynamic=False, options=_options(on_cpu))
+    model._compiled_call_impl = partial(_compiled_call(on_cpu), model)  # as Module.compile does, but see _call
     return True
 
 
@@ -73,12 +73,22 @@ def has_cpp_compiler() -> bool:
     return True
 
 
-@cache
-def _options(on_cpu: bool) -> dict[str, Any]:
-    """Return how inductor is to compile; an older torch does without what it does not know.
+def _call(model: nn.Module, images: torch.Tensor) -> Any:
+    """Call a network with its hooks.
 
-    The same object for all: adapters then share what was compiled for one of them.
+    A function of ours to compile: torch before 2.13 would not look into what torch itself wrote, such as a Sequential.
     """
+    return model._call_impl(images)
+
+
+@cache
+def _compiled_call(on_cpu: bool) -> Callable[..., Any]:
+    """Return ``_call`` compiled; the same for all networks, so that adapters share what was compiled for one."""
+    return torch.compile(_call, dynamic=False, options=_options(on_cpu))
+
+
+def _options(on_cpu: bool) -> dict[str, Any]:
+    """Return how inductor is to compile; an older torch does without what it does not know."""
     options: dict[str, Any] = {"cpp.dynamic_threads": True}  # lanes have fewer threads than the step around them
     try:
         from torch._inductor.custom_graph_pass import CustomGraphPass

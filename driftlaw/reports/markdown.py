@@ -57,7 +57,7 @@ def _named_beside_paper(table: Table) -> Table:
         return table
     several = [row.method for row in table.rows]
     distinctions = {
-        id(line.row): f"({'; '.join(line.remarks) or OF_THE_PAPER})"
+        id(line.row): f"with {', '.join(line.remarks) or OF_THE_PAPER}"
         for line in compare_with_paper(table).rows
         if line.theirs and several.count(line.row.method) > 1
     }

@@ -62,8 +62,8 @@ def test_in_brief_two_rows_of_a_method_tell_which_has_the_papers_settings():
     for record in records:
         record.header["model"] = model
     text = build_report(records, "brief", compare="paper")
-    assert "| LAW (the paper's settings) |" in text
-    assert "| LAW (consistency\\_weight 0.3 (paper 0.1)) |" in text
+    assert "| LAW with the paper's settings |" in text
+    assert "| LAW with consistency\\_weight 0.3 (paper 0.1) |" in text
     assert "LAW consistency\\_weight=0.3" in build_report(records, "brief")
 
 
