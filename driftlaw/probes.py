@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy
 import torch
@@ -54,9 +54,22 @@ def count_flops(call: Callable[[], Any]) -> tuple[Any, int]:
     """Run ``call`` once under torch's FLOP counter; return what it returned and the operations, 2 a multiply-add."""
     # torch's own rule takes the weights' gradient of a grouped convolution for that of a dense one.
     put_right = {torch.ops.aten.convolution_backward: _convolution_backward_flops}
-    with FlopCounterMode(display=False, custom_mapping=put_right) as counter:
+    counter = FlopCounterMode(display=False, custom_mapping=put_right)
+    # It would say which module an operation is of, which nobody asks here, and torch 2.4 fails at it in an adapter.
+    counter.mod_tracker = _NoModules()  # type: ignore[assignment]
+    with counter:
         result = call()
     return result, int(counter.get_total_flops())
+
+
+class _NoModules:
+    """Tells torch's FLOP counter that all is done outside of any module."""
+
+    parents: ClassVar[frozenset[str]] = frozenset({"Global"})
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
 
 
 def _convolution_backward_flops(

@@ -27,7 +27,7 @@ from driftlaw.ingredients.layer_rates import (
 from driftlaw.ingredients.losses import cross_entropy_between, entropy
 from driftlaw.ingredients.normalisation import use_batch_statistics
 from driftlaw.ingredients.parameters import let_learn, select_parameters
-from driftlaw.ingredients.stand_ins import Pass, passes_apart
+from driftlaw.ingredients.stand_ins import Pass, find_stand_ins, passes_apart
 
 Parts = list[list[Tensor | None]]
 """The loss's gradients over the tensors that move, a list a pass, to be added up."""
@@ -129,6 +129,7 @@ class Law(Adapter, name="law"):
         self.register_buffer("fisher", torch.zeros_like(entries))
         self.register_buffer("moving", torch.ones_like(entries, dtype=torch.bool))  # on batches that are not scored
         self.groups = Groups(self.learning, entries, self.config.grouping)
+        self._stand_ins: dict[str, bool] | None = None  # not looked for yet
         if self.config.moments == "kept":
             self._keep("first")
             self._keep("second")
@@ -173,9 +174,14 @@ class Law(Adapter, name="law"):
 
     def _networks(self, images: Tensor) -> list[Pass]:
         """Return the network for the pass of a batch and for that of the augmented one, with what learns in each."""
-        if images.is_cuda and self.config.fisher == "batch":  # small work, of which a GPU has too much
-            return passes_apart(self.model, self.learning, 2)
-        return [(self.model, list(self._tensors()))] * 2
+        if not images.is_cuda or self.config.fisher != "batch":
+            return [(self.model, list(self._tensors()))] * 2
+        return self._networks_apart(images)  # small work, of which a GPU has too much
+
+    def _networks_apart(self, images: Tensor) -> list[Pass]:
+        if self._stand_ins is None:
+            self._stand_ins = find_stand_ins(self.model, self.learning, images)
+        return passes_apart(self.model, self.learning, self._stand_ins, 2)
 
     def _has_lanes(self, images: Tensor) -> bool:
         """Tell whether passes run side by side; with per-sample scores norm layers change while they are taken."""

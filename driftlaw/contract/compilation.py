@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import nn
 from torch.torch_version import TorchVersion
 
 CPP_ALONE = "2.13"  # the first torch that was seen to compile both passes of a network without Python around them
-MOST_SHAPES = 64  # of batches, of all adapters of a process that share a network's class
+MOST_SHAPES = 64  # of batches and networks, of all adapters of a process that share a network's class
 READS = 8  # what an expression may read and still be made anew where it is used: a mask of ReLU reads six things
 
 
@@ -24,7 +25,7 @@ def compile_network(model: nn.Module) -> bool:
         told = "compiled: there is no C++ compiler here (g++, or what CXX names)"
         warnings.warn(f"{told}; steps run as written", stacklevel=6)
         return False
-    model._compiled_call_impl = partial(_compiled_call(on_cpu), model)  # as Module.compile does, but see _call
+    model._compiled_call_impl = partial(_compiled_call(type(model), on_cpu), model)  # as Module.compile, but see _call
     return True
 
 
@@ -55,7 +56,8 @@ def running_compiled(compiled: bool) -> Iterator[None]:
 
     limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"
     shapes = torch._dynamo.config.patch({limit: MOST_SHAPES})  # type: ignore[attr-defined]
-    with shapes, torch._functorch.config.patch(donated_buffer=False):  # type: ignore[attr-defined]
+    kept = {"donated_buffer": False} if hasattr(torch._functorch.config, "donated_buffer") else {}
+    with shapes, torch._functorch.config.patch(kept):  # type: ignore[attr-defined]
         yield
 
 
@@ -73,18 +75,22 @@ def has_cpp_compiler() -> bool:
     return True
 
 
-def _call(model: nn.Module, images: torch.Tensor) -> Any:
+def _call(model: nn.Module, *arguments: Any, **named: Any) -> Any:
     """Call a network with its hooks.
 
     A function of ours to compile: torch before 2.13 would not look into what torch itself wrote, such as a Sequential.
     """
-    return model._call_impl(images)
+    return model._call_impl(*arguments, **named)
 
 
 @cache
-def _compiled_call(on_cpu: bool) -> Callable[..., Any]:
-    """Return ``_call`` compiled; the same for all networks, so that adapters share what was compiled for one."""
-    return torch.compile(_call, dynamic=False, options=_options(on_cpu))
+def _compiled_call(kind: type[nn.Module], on_cpu: bool) -> Callable[..., Any]:
+    """Return ``_call`` compiled, the same for all networks of a class: adapters share what was compiled for one.
+
+    Every class has code of its own, as torch counts the shapes that it compiles by code.
+    """
+    own = FunctionType(_call.__code__.replace(), globals())
+    return torch.compile(own, dynamic=False, options=_options(on_cpu))
 
 
 def _options(on_cpu: bool) -> dict[str, Any]:

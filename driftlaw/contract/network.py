@@ -47,12 +47,7 @@ def unwrapped(model: Any) -> nn.Module:
 
 def _bare_logits(model: nn.Module, arguments: Any, answer: Any) -> Tensor:
     """Return the logits (n, classes) in what a network answered."""
-    if isinstance(answer, Mapping) and "logits" in answer:
-        logits = answer["logits"]
-    elif isinstance(answer, list | tuple):
-        logits = next((part for part in answer if isinstance(part, Tensor)), None)
-    else:
-        logits = getattr(answer, "logits", answer)
+    logits = answer if isinstance(answer, Tensor) else _logits_within(answer)
     if not isinstance(logits, Tensor) or logits.ndim != 2:
         raise UsageError(
             f"the model answered {_told(answer)}: expected logits (n, classes), alone, first in a tuple or list, under "
@@ -60,6 +55,15 @@ def _bare_logits(model: nn.Module, arguments: Any, answer: Any) -> Tensor:
         )
     # The answer of a float32 network that autocast gave in bf16 has 8 bits: too few to be told apart, or added up.
     return logits.float() if logits.dtype == torch.bfloat16 and _is_float32(model) else logits
+
+
+def _logits_within(answer: Any) -> Any:
+    """Return what may be the logits of an answer that is more than them; apart, as older compilers balk at it."""
+    if isinstance(answer, Mapping) and "logits" in answer:
+        return answer["logits"]
+    if isinstance(answer, list | tuple):
+        return next((part for part in answer if isinstance(part, Tensor)), None)
+    return getattr(answer, "logits", answer)
 
 
 def _is_float32(model: nn.Module) -> bool:

@@ -108,6 +108,8 @@ def _move_and_blur(images: Tensor, draw: Draw) -> Tensor:
     The published pipeline pads by half the size with edge values, moves, blurs and crops the middle. No point of the
     middle is ever fetched from beyond that padding, so sampling the plain image with edge values gives the same.
     """
+    if images.dtype == torch.float16 and images.device.type == "cpu":  # not every torch samples it there
+        return _move_and_blur(images.float(), draw).to(images.dtype)
     height, width = images.shape[-2:]
     shift = [round(share * 2 * size) for share, size in zip(draw.shift, (width, height), strict=True)]
     x, y = _source_points(height, width, math.radians(draw.degrees), shift, draw.scale, images)

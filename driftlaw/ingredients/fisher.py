@@ -26,9 +26,10 @@ def mean_squares(gradients: Sequence[Tensor], entries: Tensor) -> Tensor:
     norms: list[Tensor] = list(gradients)
     for dtype in {value.dtype for value in gradients}:  # a GPU takes the norms of one dtype together
         places = [place for place, value in enumerate(gradients) if value.dtype == dtype]
-        found = torch._foreach_norm([gradients[place] for place in places], 2, entries.dtype)
+        whole = torch.promote_types(dtype, entries.dtype)
+        found = torch._foreach_norm([gradients[place] for place in places], 2, whole)
         for place, norm in zip(places, found, strict=True):
-            norms[place] = norm
+            norms[place] = norm.to(entries.dtype)
     return torch.stack(norms).square() / entries
 
 

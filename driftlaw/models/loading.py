@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -185,10 +185,17 @@ def _read_checkpoint(path: Path) -> _Content:
     return _Content(path, content, fields)
 
 
-def _harmless_settings() -> contextlib.AbstractContextManager[Any]:
+@contextlib.contextmanager
+def _harmless_settings() -> Iterator[None]:
     """Let a checkpoint hold the settings of its training: TTT++'s are an argparse namespace, plain data."""
-    allow = getattr(torch.serialization, "safe_globals", None)  # since torch 2.5
-    return allow([argparse.Namespace]) if allow else contextlib.nullcontext()
+    trusted = torch.serialization
+    before = trusted.get_safe_globals()
+    trusted.add_safe_globals([argparse.Namespace])
+    try:
+        yield
+    finally:
+        trusted.clear_safe_globals()
+        trusted.add_safe_globals(before)
 
 
 def _build(content: _Content, architecture: str | None, normalise: Normalisation | None) -> nn.Module:

@@ -9,7 +9,7 @@ from typing import Any
 
 from driftlaw.errors import DataError
 from driftlaw.reports.markdown import escaped
-from driftlaw.reports.wording import counted, value_text
+from driftlaw.reports.wording import counted, tidy_command, value_text
 
 TUNING_FORMAT = "driftlaw-tuning-1"
 
@@ -29,7 +29,9 @@ def describe_choices(root: Path, folder: Path) -> list[str]:
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
             if document.get("format") == TUNING_FORMAT:
-                lines.append(f"- {_describe(document)} ([what was tried]({path.relative_to(root).as_posix()})).")
+                made = f"by `{told}`" if (told := tidy_command(document.get("command"))) else ""
+                where = f"[what was tried]({path.relative_to(root).as_posix()})"
+                lines.append(f"- {_describe(document)} ({', '.join(filter(None, (where, made)))}).")
         except (ValueError, KeyError, AttributeError) as error:
             raise DataError(f"{path} is not as `driftlaw tune` writes it ({error!r}): make it again") from error
     return ["\n".join(lines)] if lines else []

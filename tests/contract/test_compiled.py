@@ -1,23 +1,32 @@
 """Steps with a compiled network on a CPU: the same answers, whoever calls, and no compiler is no error."""
 
 import copy
+import importlib.util
 import sys
 import threading
+from functools import partial
 
 import pytest
 import torch
 from torch import fx
-from torch.utils.flop_counter import FlopCounterMode
+from torch.torch_version import TorchVersion
 
 import driftlaw
 from driftlaw.contract import compilation
 from driftlaw.contract.compilation import fused, has_cpp_compiler, take_masks_from_inputs
 from driftlaw.errors import UsageError
 from driftlaw.ingredients.layer_rates import fresh_adam_step
+from driftlaw.probes import count_flops
 from tests.contract.test_execution import Flattening, batches, needs_gpu, network
 
 aten = torch.ops.aten
 needs_compiler = pytest.mark.skipif(not has_cpp_compiler(), reason="needs a C++ compiler")
+needs_passes_of_ours = pytest.mark.skipif(
+    importlib.util.find_spec("torch._inductor.custom_graph_pass") is None, reason="torch takes none of our passes"
+)
+needs_shared_code = pytest.mark.skipif(
+    TorchVersion(torch.__version__) < "2.5", reason="torch compiled every network for itself"
+)
 
 
 def asked_of_relu(*ways: object) -> tuple[fx.Graph, fx.Node, fx.Node]:
@@ -112,15 +121,15 @@ def graphs() -> int:
 def test_a_counter_at_work_does_not_end_compiling_for_good():
     torch._dynamo.reset()
     adapter, (images,) = driftlaw.adapt(network(), "law", compiled=True), batches(1, size=7)
-    with FlopCounterMode(display=False) as counter:
-        adapter(images)
+    _, operations = count_flops(partial(adapter, images))
     before = graphs()
-    assert counter.get_total_flops() > 0
+    assert operations > 0
     adapter(images)
     assert graphs() > before
 
 
 @needs_compiler
+@needs_shared_code
 def test_a_run_compiles_and_adapters_share_what_was_compiled():
     torch._dynamo.reset()
     stream = driftlaw.make_stream("embedded", limit=9, corruptions=["fog"], batch_size=9)
@@ -132,6 +141,36 @@ def test_a_run_compiles_and_adapters_share_what_was_compiled():
     assert once > before
     driftlaw.adapt(network(), "law", compiled=True)(batch.images)
     assert graphs() == once
+
+
+class Scaled(torch.nn.Module):
+    """A network with an argument that only its owner gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, images: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        return self.inner(images) * scale
+
+
+@needs_compiler
+def test_a_compiled_network_takes_all_arguments_that_it_has():
+    adapter, (images,) = driftlaw.adapt(Scaled(), "source", compiled=True), batches(1)
+    once, named, placed = adapter.model(images), adapter.model(images, scale=2.0), adapter.model(images, 2.0)
+    torch.testing.assert_close(named, 2 * once)
+    torch.testing.assert_close(placed, 2 * once)
+
+
+@needs_compiler
+def test_shapes_are_counted_for_every_class_of_networks_by_itself(monkeypatch):
+    torch._dynamo.reset()
+    monkeypatch.setattr(compilation, "MOST_SHAPES", 1)
+    (images,) = batches(1)
+    for model in (network(), Scaled()):
+        before = graphs()
+        driftlaw.adapt(model, "source", compiled=True)(images)
+        assert graphs() > before
 
 
 @needs_compiler
@@ -161,6 +200,7 @@ def fail(graph: fx.Graph) -> None:
 
 
 @needs_compiler
+@needs_passes_of_ours
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_network_that_cannot_be_compiled_is_told_of_and_runs_as_written(monkeypatch, two_threads, threads):
     torch.set_num_threads(threads)

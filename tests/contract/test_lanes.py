@@ -1,6 +1,7 @@
 """Lanes of a step: threads with half of the cores each, errors and settings that reach across them."""
 
 import threading
+from functools import partial
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import driftlaw
 from driftlaw.contract.lanes import _workers, can_have_lanes, open_lanes, twin
+from driftlaw.probes import count_flops
 from tests.contract.test_execution import Flattening, batches, network
 
 
@@ -167,9 +169,8 @@ def test_as_written_there_are_no_lanes_and_counters_see_both_passes(two_threads)
     counted = []
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        with FlopCounterMode(display=False) as counter:
-            adapter(images)
-        counted.append(counter.get_total_flops())
+        _, operations = count_flops(partial(adapter, images))
+        counted.append(operations)
     assert counted[0] == counted[1] > 0
 
 
@@ -181,6 +182,6 @@ def test_a_gpu_has_no_lanes(two_threads):
 def test_a_lane_has_the_settings_that_the_caller_gave_compilers(two_threads):
     import torch._functorch.config as settings
 
-    with settings.patch(donated_buffer=False), open_lanes() as (one, _):
-        found = one.do(lambda: settings.donated_buffer)
-    assert found.result() is False
+    with settings.patch(max_dist_from_bw=7), open_lanes() as (one, _):
+        found = one.do(lambda: settings.max_dist_from_bw)
+    assert found.result() == 7

@@ -24,6 +24,16 @@ def test_mean_squares_are_the_means_of_the_squares():
     torch.testing.assert_close(mean_squares(tensors, sizes(tensors)), expected)
 
 
+def test_mean_squares_of_tensors_in_several_dtypes_keep_the_order_of_the_tensors():
+    tensors = [torch.randn(8).bfloat16(), torch.randn(5), torch.randn(6).bfloat16(), torch.randn(4).double()]
+    expected = torch.stack([tensor.double().square().mean() for tensor in tensors])
+    for first in (tensors[0], tensors[1]):  # whose dtype the answer has
+        entries = sizes([first, *tensors])[1:]
+        found = mean_squares(tensors, entries)
+        assert found.dtype == first.dtype
+        torch.testing.assert_close(found.double(), expected, rtol=0.02, atol=0)
+
+
 def test_per_sample_fisher_equals_a_loop_over_images_whatever_the_chunk():
     model, images = network(), torch.rand(5, 3, 8, 8, dtype=torch.float64)
     learning = {name: value for name, value in model.named_parameters() if "norm" in name}

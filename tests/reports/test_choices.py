@@ -28,6 +28,15 @@ def test_a_choice_is_told_with_its_file(tmp_path):
     assert "(results/tuning/cifar10-c.json)" in told
 
 
+def test_a_choice_is_told_with_its_command(tmp_path):
+    write(tmp_path, 1.0, 0.8, chosen=0.8)
+    path = tmp_path / "cifar10-c.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(document | {"command": "driftlaw tune cifar10-c --out /tmp/runs"}), encoding="utf-8")
+    (told,) = describe_choices(tmp_path, tmp_path)
+    assert told.endswith("([what was tried](cifar10-c.json), by `driftlaw tune cifar10-c`).")
+
+
 def test_a_choice_of_the_presets_own_values_is_told_as_that(tmp_path):
     write(tmp_path, 1.0, 0.8, chosen=1.0)
     assert "the preset's own" in describe_choices(tmp_path, tmp_path)[0]
