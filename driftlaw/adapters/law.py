@@ -174,14 +174,13 @@ class Law(Adapter, name="law"):
 
     def _networks(self, images: Tensor) -> list[Pass]:
         """Return the network for the pass of a batch and for that of the augmented one, with what learns in each."""
-        if not images.is_cuda or self.config.fisher != "batch":
+        if self.config.fisher != "batch" or not self._lies_on_gpu():
             return [(self.model, list(self._tensors()))] * 2
-        return self._networks_apart(images)  # small work, of which a GPU has too much
-
-    def _networks_apart(self, images: Tensor) -> list[Pass]:
-        if self._stand_ins is None:
+        # Small work, of which a GPU has too much. The pass that looks for it is none of what a counter or graph sees.
+        captured = images.is_cuda and torch.cuda.is_current_stream_capturing()
+        if self._stand_ins is None and not captured and not torch._C._len_torch_dispatch_stack():
             self._stand_ins = find_stand_ins(self.model, self.learning, images)
-        return passes_apart(self.model, self.learning, self._stand_ins, 2)
+        return passes_apart(self.model, self.learning, self._stand_ins or {}, 2)
 
     def _has_lanes(self, images: Tensor) -> bool:
         """Tell whether passes run side by side; with per-sample scores norm layers change while they are taken."""

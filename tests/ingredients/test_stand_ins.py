@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from driftlaw.adapters.law import Law
 from driftlaw.contract.compilation import has_cpp_compiler
 from driftlaw.ingredients.layer_rates import total_gradients
 from driftlaw.ingredients.stand_ins import Pass, find_stand_ins, passes_apart
+from driftlaw.probes import count_flops
 
 pytestmark = pytest.mark.filterwarnings("ignore:TF32 acceleration")  # torch's own word about mkldnn.flags
 
@@ -80,7 +82,7 @@ def apart(model: nn.Module, count: int) -> list[Pass]:
 
 
 def as_on_a_gpu(adapter: Law) -> Law:
-    adapter._networks = adapter._networks_apart
+    adapter._lies_on_gpu = lambda: True
     return adapter
 
 
@@ -213,6 +215,20 @@ def test_a_compiled_network_takes_stand_ins_too():
     for images in batches(3):
         torch.testing.assert_close(other(images), plain(images), rtol=1e-4, atol=1e-4)
     assert other.execution()["compiled"]
+
+
+def test_the_pass_that_looks_for_them_is_made_once_and_counted_by_nobody():
+    plain, other = Law(network()), as_on_a_gpu(Law(network()))
+    images = batches(1)[0]
+    (_, expected), (_, first) = count_flops(partial(plain, images)), count_flops(partial(other, images))
+    assert first == expected
+    assert other._stand_ins is None
+    other(images)
+    found = other._stand_ins
+    assert found
+    assert count_flops(partial(other, images))[1] == expected
+    other(images)
+    assert other._stand_ins is found
 
 
 def test_on_a_cpu_a_step_works_on_the_network_itself():
