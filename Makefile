@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+TORCH ?= 2.4.0
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint format documents docs clean
+.PHONY: demo test test-torch lint format documents docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/driftlaw run embedded --methods source,norm,tent,law --limit 1000 --out runs/demo
@@ -13,6 +14,10 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed-dev lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# the tests with another torch, by default the oldest that pyproject.toml allows; it brings gigabytes of CUDA along
+test-torch: $(VENV)-torch-$(TORCH)/installed
+	OMP_NUM_THREADS=1 $(VENV)-torch-$(TORCH)/bin/python -m pytest -p no:cacheprovider -n $(WORKERS) --dist worksteal
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -42,9 +47,14 @@ $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+$(VENV)-torch-%/installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-torch-$*
+	$(VENV)-torch-$*/bin/pip install --quiet torch==$* --editable '.[dev]'
+	touch $@
+
 $(VENV)/installed-docs: $(VENV)/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs report.html docs/_build docs/reference
+	rm -rf $(VENV) $(VENV)-torch-* runs report.html docs/_build docs/reference

@@ -174,7 +174,7 @@ class Law(Adapter, name="law"):
 
     def _networks(self, images: Tensor) -> list[Pass]:
         """Return the network for the pass of a batch and for that of the augmented one, with what learns in each."""
-        if self.config.fisher != "batch" or not self._lies_on_gpu():
+        if self.config.fisher != "batch" or not self._lies_on_gpu() or not self.takes_other_weights():
             return [(self.model, list(self._tensors()))] * 2
         # Small work, of which a GPU has too much. The pass that looks for it is none of what a counter or graph sees.
         captured = images.is_cuda and torch.cuda.is_current_stream_capturing()

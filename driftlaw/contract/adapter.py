@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from driftlaw.contract.compilation import (
+    WEIGHTS_AS_INPUTS,
     compile_network,
     compiler_errors,
     fused,
@@ -215,6 +216,10 @@ class Adapter(nn.Module, ABC):
         new = self._compiled and images.shape not in self._shapes
         self._shapes.add(images.shape)
         return new
+
+    def takes_other_weights(self) -> bool:
+        """Tell whether the network may be called with other tensors in place of its weights."""
+        return WEIGHTS_AS_INPUTS or not self._compiled
 
     def fused(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of tensors, on a GPU in one piece where the network is compiled too.

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.torch_version import TorchVersion
 
+WEIGHTS_AS_INPUTS = TorchVersion(torch.__version__) >= "2.5"  # before, a compiled network kept those it was born with
 CPP_ALONE = "2.13"  # the first torch that was seen to compile both passes of a network without Python around them
 MOST_SHAPES = 64  # of batches and networks, of all adapters of a process that share a network's class
 READS = 8  # what an expression may read and still be made anew where it is used: a mask of ReLU reads six things

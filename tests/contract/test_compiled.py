@@ -9,7 +9,6 @@ from functools import partial
 import pytest
 import torch
 from torch import fx
-from torch.torch_version import TorchVersion
 
 import driftlaw
 from driftlaw.contract import compilation
@@ -25,7 +24,7 @@ needs_passes_of_ours = pytest.mark.skipif(
     importlib.util.find_spec("torch._inductor.custom_graph_pass") is None, reason="torch takes none of our passes"
 )
 needs_shared_code = pytest.mark.skipif(
-    TorchVersion(torch.__version__) < "2.5", reason="torch compiled every network for itself"
+    not compilation.WEIGHTS_AS_INPUTS, reason="torch compiled every network for itself"
 )
 
 
