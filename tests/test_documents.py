@@ -1,4 +1,4 @@
-"""What README and CONTRIBUTING show is run: their Python blocks, their example files and their commands."""
+"""What README and CONTRIBUTING show is run, Python blocks, example files and commands; and links lead somewhere."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 import typer
@@ -70,3 +71,27 @@ def test_contributings_example_method_passes_the_kit(tmp_path):
         [sys.executable, "-m", "driftlaw", "check", "shift.py"], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)[^)]*\)")
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_pages_of_the_manual_link_to_pages_of_the_manual(page):
+    made_by_sphinx = ("reference/",)
+    linked = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if not link.startswith(made_by_sphinx)]
+    assert [link for link in linked if ".." in link or not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("document", ["README.md", "RESULTS.md", "CONTRIBUTING.md"])
+def test_documents_link_to_files_that_are_there(document):
+    linked = set(LINK.findall((ROOT / document).read_text(encoding="utf-8")))
+    assert [link for link in sorted(linked) if not (ROOT / unquote(link)).exists()] == []
+
+
+@pytest.mark.parametrize("document", ["README.md", "RESULTS.md"])
+def test_links_within_a_document_lead_to_its_headings(document):
+    text = (ROOT / document).read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert sorted(set(re.findall(r"\]\(#([^)]+)\)", text)) - anchors) == []
