@@ -27,7 +27,7 @@ from driftlaw.ingredients.layer_rates import (
 from driftlaw.ingredients.losses import cross_entropy_between, entropy
 from driftlaw.ingredients.normalisation import use_batch_statistics
 from driftlaw.ingredients.parameters import let_learn, select_parameters
-from driftlaw.ingredients.stand_ins import Pass, find_stand_ins, passes_apart
+from driftlaw.ingredients.stand_ins import Pass, Watch, autocast_of, passes_apart
 
 Parts = list[list[Tensor | None]]
 """The loss's gradients over the tensors that move, a list a pass, to be added up."""
@@ -129,7 +129,7 @@ class Law(Adapter, name="law"):
         self.register_buffer("fisher", torch.zeros_like(entries))
         self.register_buffer("moving", torch.ones_like(entries, dtype=torch.bool))  # on batches that are not scored
         self.groups = Groups(self.learning, entries, self.config.grouping)
-        self._stand_ins: dict[str, bool] | None = None  # not looked for yet
+        self._stand_ins: dict[tuple[torch.Size, torch.dtype | None], dict[str, bool]] = {}  # what was seen so far
         if self.config.moments == "kept":
             self._keep("first")
             self._keep("second")
@@ -169,6 +169,8 @@ class Law(Adapter, name="law"):
         (network, own), (network_beside, beside) = self._networks(images)
         answer = None if augmented is None else self._begin_answer(network_beside, augmented)
         logits = network(images)
+        if isinstance(network, Watch):
+            self._stand_ins[images.shape, autocast_of(images.device.type)] = network.stand_ins(self.learning)
         information = self._information(images, logits, own) if scored else None
         return logits.detach(), self._gradients(logits, answer, _that_move(own), _that_move(beside)), information
 
@@ -176,11 +178,13 @@ class Law(Adapter, name="law"):
         """Return the network for the pass of a batch and for that of the augmented one, with what learns in each."""
         if self.config.fisher != "batch" or not self._lies_on_gpu() or not self.takes_other_weights():
             return [(self.model, list(self._tensors()))] * 2
-        # Small work, of which a GPU has too much. The pass that looks for it is none of what a counter or graph sees.
+        # Small work, of which a GPU has too much. Which weights it is, the first pass of a shape shows.
+        seen = self._stand_ins.get((images.shape, autocast_of(images.device.type)))
         captured = images.is_cuda and torch.cuda.is_current_stream_capturing()
-        if self._stand_ins is None and not captured and not torch._C._len_torch_dispatch_stack():
-            self._stand_ins = find_stand_ins(self.model, self.learning, images)
-        return passes_apart(self.model, self.learning, self._stand_ins or {}, 2)
+        if seen is None and not captured and not torch._C._len_torch_dispatch_stack():  # a counter at work
+            tensors = list(self._tensors())
+            return [(Watch(self.model, images), tensors), (self.model._call_impl, tensors)]
+        return passes_apart(self.model, self.learning, seen or {}, 2)
 
     def _has_lanes(self, images: Tensor) -> bool:
         """Tell whether passes run side by side; with per-sample scores norm layers change while they are taken."""
@@ -316,7 +320,9 @@ class Law(Adapter, name="law"):
         apart = [value for value, other in zip(beside, own, strict=True) if value is not other]
         loss = self._loss(logits, answer())
         found = iter(torch.autograd.grad(loss, [*own, *apart], materialize_grads=True))
-        first = [next(found) for _ in own]
+        first: list[Tensor | None] = [next(found) for _ in own]
+        if not apart:
+            return [first]
         return [first, [None if value is other else next(found) for value, other in zip(beside, own, strict=True)]]
 
     def _slopes(self, logits: Tensor, answer: Tensor) -> tuple[Tensor, ...]:
@@ -327,8 +333,9 @@ class Law(Adapter, name="law"):
     def _move(self, parts: Parts, rates: Tensor) -> None:
         parameters = _that_move(self._tensors())
         if self.config.moments == "fresh" and self.config.compat == "none":
-            all_move = len(parameters) == len(self.learning)  # others would be compiled for every choice of them
-            step = self.fused(fresh_adam_step_of_parts) if all_move else fresh_adam_step_of_parts
+            # Steps of other kinds would be compiled for each of them.
+            usual = len(parameters) == len(self.learning) and len(parts) == 2
+            step = self.fused(fresh_adam_step_of_parts) if usual else fresh_adam_step_of_parts
             step(parameters, parts, rates)
             return
         gradients = total_gradients(parameters, parts)

@@ -34,8 +34,13 @@ def mean_squares(gradients: Sequence[Tensor], entries: Tensor) -> Tensor:
 
 
 def sizes(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the number of entries of every tensor, as a vector on their device and in their dtype."""
-    return torch.tensor([value.numel() for value in tensors], dtype=tensors[0].dtype, device=tensors[0].device)
+    """Return the number of entries of every tensor, as a vector on their device and in their dtype, or float32.
+
+    >>> sizes([torch.ones(300, 300).half()])
+    tensor([90000.])
+    """
+    whole = torch.promote_types(tensors[0].dtype, torch.float32)  # 16 bits count to 65,504, and add up to less
+    return torch.tensor([value.numel() for value in tensors], dtype=whole, device=tensors[0].device)
 
 
 def batch_score(logits: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from driftlaw.ingredients.parameters import block_of, module_of
-from driftlaw.ingredients.precision import cast_together
+from driftlaw.ingredients.precision import cast_together, promoted
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's own defaults, the paper's Section 4.1
 GROUP_OF = {"tensor": str, "module": module_of, "block": block_of}
@@ -85,6 +85,8 @@ def fresh_adam_step_of_parts(
 @torch.no_grad()
 def fresh_adam_step(parameters: Sequence[Tensor], gradients: Sequence[Tensor], rates: Tensor) -> None:
     """Take the first step of a new Adam, which is g/(|g| + ε) times the rate: no moment ever lives (Eq. 10)."""
+    if any(value.dtype == torch.float16 for value in gradients):  # which has no ε
+        gradients = [promoted(value) for value in gradients]
     scale = torch._foreach_abs(list(gradients))
     torch._foreach_add_(scale, EPSILON)
     _descend(parameters, torch._foreach_div(list(gradients), scale), rates)

@@ -10,45 +10,85 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from driftlaw.ingredients.precision import cast_together, promoted
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)  # whose weights and biases autocast casts
 PLAIN = (*CONVOLUTIONS, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm, nn.LayerNorm)
+FUNCTIONS = {torch.conv1d, torch.conv2d, torch.conv3d, F.batch_norm, F.group_norm, F.layer_norm}  # what those call
+
+Autocast = torch.dtype | None
 
 Pass = tuple[Callable[[Tensor], Tensor], list[Tensor]]
 """A network to call once, and what its gradients are asked for, in place of its parameters."""
 
 
-def find_stand_ins(model: nn.Module, parameters: Sequence[str], images: Tensor) -> dict[str, bool]:
-    """Return the parameters that something can stand in for, each with whether that may be cast beforehand.
+class Watch(TorchFunctionMode):
+    """A network that sees, during a pass that is made anyway, what is done with its weights.
 
-    Weights and biases of torch's own layers, which a pass goes through and nothing else shares: what other layers do
-    with theirs is not known. Cast may be those of a convolution that a pass goes through once, under autocast: it would
-    cast them itself. One pass finds out, and leaves no trace.
-
-    Args:
-        model: the network, as it learns.
-        parameters: names of the parameters that gradients are asked for.
-        images: what the pass is made with.
+    Something can stand in for weights and biases of torch's own layers which the pass handed to these layers' functions
+    and nothing else read, held or shares. It may be cast beforehand where a convolution used it once, under autocast,
+    which would have cast it.
     """
-    layers = {name: module for name, module in model.named_modules() if type(module) in PLAIN}
-    passed, under_autocast = _watch(model, list(layers.values()), images)
-    owners = Counter(id(value) for _, value in model.named_parameters(remove_duplicate=False))
-    found = {}
-    for name in parameters:
-        path, _, kind = name.rpartition(".")
-        layer = layers.get(path)
-        if layer is None or kind not in ("weight", "bias") or not passed[layer]:
-            continue
-        if owners[id(model.get_parameter(name))] == 1:
-            once = passed[layer] == under_autocast[layer] == 1
-            found[name] = once and type(layer) in CONVOLUTIONS and not layer._forward_pre_hooks
-    return found
+
+    def __init__(self, model: nn.Module, images: Tensor) -> None:
+        """Watch a network that is about to be called with these images."""
+        super().__init__()
+        self.model, self.device = model, images.device.type
+        self.layers = {name: module for name, module in model.named_modules() if type(module) in PLAIN}
+        self.calls: Counter[nn.Module] = Counter()
+        self.uses: dict[int, list[tuple[Callable[..., Any], Autocast]]] = {id(own): [] for own in model.parameters()}
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Call the network, as written."""
+        hooks = [layer.register_forward_pre_hook(self._count) for layer in self.layers.values()]
+        try:
+            with self:
+                answer: Tensor = self.model._call_impl(images)
+                return answer
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Note which weights a function is called with."""
+        for value in tree_leaves((args, kwargs)):
+            if id(value) in self.uses:
+                self.uses[id(value)].append((function, autocast_of(self.device)))
+        return function(*args, **(kwargs or {}))
+
+    def stand_ins(self, parameters: Sequence[str]) -> dict[str, bool]:
+        """Return the parameters that something can stand in for, each with whether that may be cast beforehand."""
+        owners = Counter(id(value) for _, value in self.model.named_parameters(remove_duplicate=False))
+        outside = autocast_of(self.device)
+        found = {}
+        for name in parameters:
+            path, _, kind = name.rpartition(".")
+            layer, value = self.layers.get(path), self.model.get_parameter(name)
+            uses = self.uses[id(value)]
+            if layer is None or kind not in ("weight", "bias") or owners[id(value)] > 1 or value._backward_hooks:
+                continue
+            if uses and len(uses) == self.calls[layer] and all(function in FUNCTIONS for function, _ in uses):
+                found[name] = type(layer) in CONVOLUTIONS and len(uses) == 1 and bool(outside) and uses[0][1] == outside
+        return found
+
+    def _count(self, layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        self.calls[layer] += 1
+
+
+def autocast_of(device: str) -> Autocast:
+    """Return the dtype that autocast casts to on a kind of device, None where it is off."""
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
 
 
 def passes_apart(model: nn.Module, parameters: Sequence[str], stand_ins: Mapping[str, bool], count: int) -> list[Pass]:
@@ -60,12 +100,11 @@ def passes_apart(model: nn.Module, parameters: Sequence[str], stand_ins: Mapping
     Args:
         model: the network; it is not changed.
         parameters: names of the parameters that gradients are asked for.
-        stand_ins: what ``find_stand_ins`` found.
+        stand_ins: what a ``Watch`` saw, under the same autocast.
         count: how many passes.
     """
     own = {name: model.get_parameter(name) for name in parameters}
-    device = next(iter(own.values())).device.type
-    short = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    short = autocast_of(next(iter(own.values())).device.type)
     values = {name: own[name].detach() for name in stand_ins}
     casts = [name for name, may in stand_ins.items() if may and short and own[name].dtype == torch.float32]
     cast = cast_together([values[name] for name in casts], [short or torch.float32] * len(casts))
@@ -75,33 +114,6 @@ def passes_apart(model: nn.Module, parameters: Sequence[str], stand_ins: Mapping
         there = {name: value.detach().requires_grad_(own[name].requires_grad) for name, value in values.items()}
         passes.append((partial(_call, model, there), [there.get(name, own[name]) for name in parameters]))
     return passes
-
-
-def _watch(
-    model: nn.Module, layers: Sequence[nn.Module], images: Tensor
-) -> tuple[Counter[nn.Module], Counter[nn.Module]]:
-    """Return how often a pass goes through layers, and how often under the autocast that stands around it."""
-    passed: Counter[nn.Module] = Counter()
-    under_autocast: Counter[nn.Module] = Counter()
-    kind = images.device.type
-    outside = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-
-    def count(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-        passed[layer] += 1
-        under_autocast[layer] += outside[0] and outside == (
-            torch.is_autocast_enabled(kind),
-            torch.get_autocast_dtype(kind),
-        )
-
-    hooks = [layer.register_forward_pre_hook(count) for layer in layers]
-    devices = [images.device] if images.is_cuda else []
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices):
-            model._call_impl(images)  # not the compiled network, which has other hooks
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return passed, under_autocast
 
 
 def _call(model: nn.Module, stand_ins: Mapping[str, Tensor], images: Tensor) -> Tensor:

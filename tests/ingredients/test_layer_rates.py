@@ -27,6 +27,12 @@ def test_the_fresh_step_is_a_new_adam_every_time(steps):
         torch.testing.assert_close(mine, other, rtol=0, atol=1e-12)
 
 
+def test_float16_which_has_no_epsilon_moves_where_there_is_a_gradient_and_rests_where_there_is_none():
+    parameter, gradient = torch.ones(3).half(), torch.tensor([0.0, 1e-3, -1e-3]).half()
+    fresh_adam_step([parameter], [gradient], torch.tensor([0.5]))
+    torch.testing.assert_close(parameter.float(), torch.tensor([1.0, 0.5, 1.5]), rtol=1e-3, atol=0)
+
+
 def test_the_kept_step_is_one_adam_all_along():
     ours, theirs = some_tensors(0), some_tensors(0)
     rates = torch.tensor([1e-2, 1e-3, 0.0], dtype=torch.float64)

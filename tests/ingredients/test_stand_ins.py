@@ -13,7 +13,7 @@ import driftlaw
 from driftlaw.adapters.law import Law
 from driftlaw.contract.compilation import has_cpp_compiler
 from driftlaw.ingredients.layer_rates import total_gradients
-from driftlaw.ingredients.stand_ins import Pass, find_stand_ins, passes_apart
+from driftlaw.ingredients.stand_ins import Pass, Watch, passes_apart
 from driftlaw.probes import count_flops
 
 pytestmark = pytest.mark.filterwarnings("ignore:TF32 acceleration")  # torch's own word about mkldnn.flags
@@ -61,6 +61,28 @@ def called(middle: Middle, images: Tensor) -> Tensor:
     return middle.inner(images)
 
 
+def held_and_called(middle: Middle, images: Tensor) -> Tensor:
+    return middle.inner(images) + held(middle, images.flip(3))
+
+
+def measured(middle: Middle, images: Tensor) -> Tensor:
+    return middle.inner(images) * middle.inner.weight.norm()
+
+
+def asked_for_its_dtype(middle: Middle, images: Tensor) -> Tensor:
+    images = images.to(middle.inner.weight.dtype)
+    return middle.inner(images) + images
+
+
+def counting(middle: Middle, images: Tensor) -> Tensor:
+    middle.calls = getattr(middle, "calls", 0) + 1
+    return middle.inner(images) * middle.calls
+
+
+def by_size(middle: Middle, images: Tensor) -> Tensor:
+    return middle.inner(images) if images.shape[-1] < 6 else alone(middle, images)
+
+
 def network(middle: nn.Module | None = None) -> nn.Sequential:
     torch.manual_seed(0)
     layers = [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), middle or Own(8, 8, 3), nn.Conv2d(8, 8, 1), nn.ReLU()]
@@ -76,9 +98,15 @@ def batches(count: int) -> list[Tensor]:
     return [torch.rand(6, 3, 8, 8, generator=generator) for _ in range(count)]
 
 
+def seen(model: nn.Module) -> dict[str, bool]:
+    images = batches(1)[0]
+    watch = Watch(model, images)
+    assert torch.equal(watch(images), model(images))
+    return watch.stand_ins(names_of(model))
+
+
 def apart(model: nn.Module, count: int) -> list[Pass]:
-    names = names_of(model)
-    return passes_apart(model, names, find_stand_ins(model, names, batches(1)[0]), count)
+    return passes_apart(model, names_of(model), seen(model), count)
 
 
 def as_on_a_gpu(adapter: Law) -> Law:
@@ -113,14 +141,13 @@ def test_gradients_of_passes_apart_add_up_to_the_networks():
 def test_a_network_is_left_as_it_was_and_what_stands_still_has_no_gradient():
     model = network()
     model[0].weight.requires_grad_(False)
-    before, drawn = dict(model.named_parameters()), torch.get_rng_state()
+    before = dict(model.named_parameters())
     ((call, own),) = apart(model, 1)
     call(batches(1)[0])
     assert all(value is before[name] for name, value in model.named_parameters())
     assert [value.requires_grad for value in own] == [False, *[True] * (len(own) - 1)]
     assert all(value.grad is None for value in model.parameters())
     assert not any(module._forward_pre_hooks for module in model.modules())
-    assert torch.equal(torch.get_rng_state(), drawn)
 
 
 def test_a_weight_of_two_layers_stands_for_itself():
@@ -129,7 +156,7 @@ def test_a_weight_of_two_layers_stands_for_itself():
     model.append(nn.Conv2d(4, 8, 1, bias=False))
     model.append(nn.Conv2d(8, 8, 1, bias=False))
     model[-1].weight = model[4].weight
-    found = find_stand_ins(model, names_of(model), batches(1)[0])
+    found = seen(model)
     assert "4.weight" not in found
     assert "10.weight" in found
 
@@ -159,6 +186,11 @@ def as_it_is(layer: nn.Module) -> nn.Module:
         (twice, as_it_is),
         (standardised, as_it_is),
         (held, as_it_is),
+        (held_and_called, as_it_is),
+        (measured, as_it_is),
+        (asked_for_its_dtype, as_it_is),
+        (counting, as_it_is),
+        (by_size, as_it_is),
         (called, nn.utils.spectral_norm),
         (called, nn.utils.parametrizations.weight_norm),
     ],
@@ -170,7 +202,8 @@ def test_layers_in_the_hands_of_others_learn_as_they_would(use, wrap, bf16):
 
     plain, other = Law(model()), as_on_a_gpu(Law(model()))
     plain._replays.overlap = other._replays.overlap = False
-    for images in batches(3):
+    stream = batches(3)
+    for images in (stream[0][:, :, :7, :7], *stream, stream[0][:, :, :7, :7]):
         assert torch.equal(other(images), plain(images))
     assert torch.equal(other.fisher, plain.fisher)
     for value, theirs in zip(other.model.parameters(), plain.model.parameters(), strict=True):
@@ -181,7 +214,7 @@ def test_networks_that_autocast_leaves_alone_are_not_cast(bf16):
     model = network().double()
     ((_, own),) = apart(model.float(), 1)
     assert {value.dtype for value in own} == {torch.float32, torch.bfloat16}
-    found = find_stand_ins(model, names_of(model), batches(1)[0])
+    found = seen(model)
     ((_, own),) = passes_apart(model.double(), names_of(model), found, 1)
     assert {value.dtype for value in own} == {torch.float64}
 
@@ -217,18 +250,27 @@ def test_a_compiled_network_takes_stand_ins_too():
     assert other.execution()["compiled"]
 
 
-def test_the_pass_that_looks_for_them_is_made_once_and_counted_by_nobody():
+def test_a_counter_sees_the_same_step_and_is_not_what_weights_are_watched_under():
     plain, other = Law(network()), as_on_a_gpu(Law(network()))
     images = batches(1)[0]
     (_, expected), (_, first) = count_flops(partial(plain, images)), count_flops(partial(other, images))
     assert first == expected
-    assert other._stand_ins is None
+    assert not other._stand_ins
     other(images)
-    found = other._stand_ins
+    (found,) = other._stand_ins.values()
     assert found
     assert count_flops(partial(other, images))[1] == expected
-    other(images)
-    assert other._stand_ins is found
+    assert list(other._stand_ins.values()) == [found]
+
+
+def test_a_hook_on_a_gradient_is_heard():
+    plain, other = Law(network()), as_on_a_gpu(Law(network()))
+    for adapter in (plain, other):
+        adapter._replays.overlap = False
+        adapter.model[0].weight.register_hook(torch.zeros_like)
+    for images in batches(3):
+        assert torch.equal(other(images), plain(images))
+    assert torch.equal(other.model[0].weight, network()[0].weight)
 
 
 def test_on_a_cpu_a_step_works_on_the_network_itself():
