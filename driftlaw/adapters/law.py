@@ -27,8 +27,10 @@ from driftlaw.ingredients.layer_rates import (
 from driftlaw.ingredients.losses import cross_entropy_between, entropy
 from driftlaw.ingredients.normalisation import use_batch_statistics
 from driftlaw.ingredients.parameters import let_learn, select_parameters
-from driftlaw.ingredients.stand_ins import Pass, Watch, autocast_of, passes_apart
+from driftlaw.ingredients.stand_ins import Autocast, Pass, Watch, autocast_of, passes_apart
 
+Circumstances = tuple[torch.Size, Autocast]
+"""What a network's way with its weights may hang on: the shape of the images, and autocast."""
 Parts = list[list[Tensor | None]]
 """The loss's gradients over the tensors that move, a list a pass, to be added up."""
 Passed = tuple[Tensor, Parts, Tensor | None]
@@ -129,7 +131,7 @@ class Law(Adapter, name="law"):
         self.register_buffer("fisher", torch.zeros_like(entries))
         self.register_buffer("moving", torch.ones_like(entries, dtype=torch.bool))  # on batches that are not scored
         self.groups = Groups(self.learning, entries, self.config.grouping)
-        self._stand_ins: dict[tuple[torch.Size, torch.dtype | None], dict[str, bool]] = {}  # what was seen so far
+        self._stand_ins: dict[Circumstances, dict[str, bool]] = {}  # what was seen so far
         if self.config.moments == "kept":
             self._keep("first")
             self._keep("second")
@@ -170,7 +172,7 @@ class Law(Adapter, name="law"):
         answer = None if augmented is None else self._begin_answer(network_beside, augmented)
         logits = network(images)
         if isinstance(network, Watch):
-            self._stand_ins[images.shape, autocast_of(images.device.type)] = network.stand_ins(self.learning)
+            self._stand_ins[_circumstances(images)] = network.stand_ins(self.learning)
         information = self._information(images, logits, own) if scored else None
         return logits.detach(), self._gradients(logits, answer, _that_move(own), _that_move(beside)), information
 
@@ -179,9 +181,10 @@ class Law(Adapter, name="law"):
         if self.config.fisher != "batch" or not self._lies_on_gpu() or not self.takes_other_weights():
             return [(self.model, list(self._tensors()))] * 2
         # Small work, of which a GPU has too much. Which weights it is, the first pass of a shape shows.
-        seen = self._stand_ins.get((images.shape, autocast_of(images.device.type)))
+        seen = self._stand_ins.get(_circumstances(images))
+        counted = torch._C._len_torch_dispatch_stack() > 0
         captured = images.is_cuda and torch.cuda.is_current_stream_capturing()
-        if seen is None and not captured and not torch._C._len_torch_dispatch_stack():  # a counter at work
+        if seen is None and not counted and not captured:
             tensors = list(self._tensors())
             return [(Watch(self.model, images), tensors), (self.model._call_impl, tensors)]
         return passes_apart(self.model, self.learning, seen or {}, 2)
@@ -353,6 +356,10 @@ class Law(Adapter, name="law"):
 
     def _kept(self, name: str) -> list[Tensor]:
         return [self.get_buffer(f"{name}_{number}") for number in range(len(self.fisher))]
+
+
+def _circumstances(images: Tensor) -> Circumstances:
+    return images.shape, autocast_of(images.device.type)
 
 
 def _that_move(tensors: Sequence[Tensor]) -> list[Tensor]:

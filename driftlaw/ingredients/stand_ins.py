@@ -26,9 +26,9 @@ PLAIN = (*CONVOLUTIONS, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.Group
 FUNCTIONS = {torch.conv1d, torch.conv2d, torch.conv3d, F.batch_norm, F.group_norm, F.layer_norm}  # what those call
 
 Autocast = torch.dtype | None
-
+"""What autocast casts to, None where it is off."""
 Pass = tuple[Callable[[Tensor], Tensor], list[Tensor]]
-"""A network to call once, and what its gradients are asked for, in place of its parameters."""
+"""A network to call, and what its gradients are asked for, in place of its parameters."""
 
 
 class Watch(TorchFunctionMode):
