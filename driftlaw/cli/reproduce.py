@@ -65,7 +65,8 @@ def reproduce(
     Cells whose record is there are skipped; the same cell's record in the folder of another experiment is copied. A
     killed command goes on when it is given again. What cannot be run for lack of data or weights is left out, with a
     word on how to get it (exit code 3); where nothing of CIFAR-10-C is at hand, the embedded network and images stand
-    in for it. LAW gets a second row where `driftlaw tune` has written OUT/tuning/DATASET.json.
+    in for it. LAW gets a second row where `driftlaw tune` has written OUT/tuning/DATASET.json, with
+    --network DATASET-NETWORK.json.
 
     Such as
 
@@ -87,6 +88,7 @@ def reproduce(
         seeds=parse_seeds(seeds or experiment.seeds),
         limit=limit,
         tuning=out / "tuning",
+        network=network,
         measures=names(measures),
     )
     stock = Stock(data_dir)

@@ -45,6 +45,9 @@ def tune(
             min=1, help="How often a continual stream of the four comes round; 4 is about as long as fifteen."
         ),
     ] = 4,
+    network: Annotated[
+        str | None, typer.Option(help="Other weights than the preset's: a name, a file, or embedded.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="The folder that PRESET.json and the records go to.")] = Path(
         "results/tuning"
     ),
@@ -54,6 +57,8 @@ def tune(
     as_json: Annotated[bool, typer.Option("--json", help="Print what was tried as one JSON document.")] = False,
 ) -> None:
     """Choose a method's settings on the held-out corruptions, and write what was tried to OUT/PRESET.json.
+
+    With --network the file is OUT/PRESET-NETWORK.json, which `driftlaw reproduce --network` reads.
 
     Speckle noise, Gaussian blur, spatter and saturate are looked at, in a continual stream as the preset makes it. A
     stream with any of the fifteen corruptions that results are reported on is refused.
@@ -85,6 +90,7 @@ def tune(
         seeds=seeds,
         limit=limit,
         rounds=rounds,
+        network=network,
         assignments=set_ or (),
     )
     bench = Workbench(pick_device(device), data_dir)

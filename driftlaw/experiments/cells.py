@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from driftlaw.settings import merge, parse_assignments, read_preset
 from driftlaw.streams import StreamSettings
 
 Table = Mapping[str, Any]
+
+EMBEDDED = "embedded"
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,37 @@ class Cell:
         """Return the record of the finished run, None where there is none yet."""
         found = (read_record(path) for path in self.places(out) if path.exists() and path.stat().st_size)
         return next((record for record in found if record.finished), None)
+
+
+# --- other networks --------------------------------------------------------------------------------------------------
+
+
+def weights_of(network: str) -> str:
+    """Return what ``load_model`` takes for a network that a person names: ``embedded`` is short for the default's."""
+    return str(read_preset(EMBEDDED)["model"]["weights"]) if network == EMBEDDED else network
+
+
+def with_weights(cell: Cell, weights: str) -> Cell:
+    """Return the cell with other weights, under a name that tells it from the benchmark's own."""
+    if cell.model["weights"] == weights:
+        return cell
+    preset = name_with_weights(cell.preset, weights)
+    # A label that is the name of the network goes with it.
+    label = "" if cell.label == cell.model["weights"] else cell.label
+    return replace(cell, preset=preset, model=dict(cell.model) | {"weights": weights}, label=label)
+
+
+def name_with_weights(preset: str, weights: str) -> str:
+    """Return what a benchmark is called with other weights than its own.
+
+    >>> name_with_weights("cifar10-c", "trained here/wrn_28_2.safetensors")
+    'cifar10-c-wrn_28_2'
+    """
+    stem = Path(weights).stem if weights.endswith((".safetensors", ".pt", ".pth", ".ckpt")) else weights
+    return f"{preset}-{re.sub(r'[^A-Za-z0-9_.]+', '-', stem)}"
+
+
+# --- what `driftlaw run` asks for ------------------------------------------------------------------------------------
 
 
 def check_source_exists(cells: Sequence[Cell]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from driftlaw.errors import DataError, collected, unknown
-from driftlaw.experiments.cells import Cell
+from driftlaw.experiments.cells import Cell, name_with_weights, weights_of
 from driftlaw.settings import merge, read_preset
 
 CIFAR_10, CIFAR_100, IMAGENET = "cifar10-c", "cifar100-c", "imagenet-c"
@@ -234,6 +234,7 @@ def plan_experiment(
     seeds: Sequence[int],
     limit: int | None = None,
     tuning: Path | None = None,
+    network: str | None = None,
     measures: Sequence[str] = (),
 ) -> list[Cell]:
     """Return the cells of an experiment, a benchmark after the other, the seeds of a row together.
@@ -245,6 +246,7 @@ def plan_experiment(
         seeds: of stream and adapter.
         limit: images a domain.
         tuning: a folder with a ``DATASET.json`` that ``driftlaw tune`` wrote, for a second row of LAW.
+        network: the one that will be taken in place of every benchmark's own; what was tuned with another is not read.
         measures: what is measured beside error and cost.
     """
     experiment = find_experiment(name)
@@ -252,7 +254,7 @@ def plan_experiment(
     _refuse_unknown(experiment, chosen, methods)
     cells = []
     for dataset in chosen:
-        changes = experiment.changes(dataset, read_tuned(tuning, dataset))
+        changes = experiment.changes(dataset, read_tuned(tuning, dataset, network))
         changes = [change for change in changes if methods is None or change.method in methods]
         cells += [_cell(experiment, dataset, change, seed, limit) for change in changes for seed in seeds]
     return without_doubles(replace(cell, measures=tuple(measures)) for cell in cells)
@@ -294,9 +296,19 @@ def _cell(experiment: Experiment, dataset: str, change: Change, seed: int, limit
     )
 
 
-def read_tuned(folder: Path | None, dataset: str) -> Tuned:
-    """Return LAW's settings that ``driftlaw tune`` chose for a benchmark, None where it has not, or not yet."""
-    path = folder / f"{dataset}.json" if folder else None
+def read_tuned(folder: Path | None, dataset: str, network: str | None = None) -> Tuned:
+    """Return LAW's settings that ``driftlaw tune`` chose for a benchmark, None where it has not, or not yet.
+
+    Args:
+        folder: where ``driftlaw tune`` wrote; None for no settings.
+        dataset: the benchmark.
+        network: the network in place of the benchmark's own.
+    """
+    weights = own = read_preset(dataset)["model"]["weights"]
+    if network is not None:
+        weights = weights_of(network)
+    name = dataset if weights == own else name_with_weights(dataset, weights)
+    path = folder / f"{name}.json" if folder else None
     if path is None or not path.is_file():
         return None
     try:
@@ -304,4 +316,9 @@ def read_tuned(folder: Path | None, dataset: str) -> Tuned:
         settings = dict(document["settings"])
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path} has no «settings» as `driftlaw tune` writes them ({error}): make it again") from error
+    if (tuned_with := document.get("model", {}).get("weights", weights)) != weights:
+        raise DataError(
+            f"{path} was tuned with the network {tuned_with}, and this is a table of {weights}: make it again with "
+            f"`driftlaw tune {dataset} --network {weights}`, or name another folder with --out"
+        )
     return settings if document.get("finished", True) else None

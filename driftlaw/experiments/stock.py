@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,13 +9,12 @@ from pathlib import Path
 from driftlaw.adapters import registered_methods
 from driftlaw.datasets import dataset_info, load_dataset
 from driftlaw.errors import DriftlawError
-from driftlaw.experiments.cells import Cell
+from driftlaw.experiments.cells import EMBEDDED, Cell, weights_of, with_weights
 from driftlaw.models import load_model, weights_sha256
 from driftlaw.records.jsonl import content_hash
 from driftlaw.settings import read_preset
 from driftlaw.streams import make_stream
 
-EMBEDDED = "embedded"
 STOOD_IN_FOR = "cifar10"  # the embedded images are CIFAR-10's, and so is what the embedded network answers
 
 
@@ -116,7 +114,7 @@ class Stock:
 def with_embedded(cell: Cell) -> Cell:
     """Return the cell on the embedded images and the embedded network, under their name."""
     model = read_preset(EMBEDDED)["model"]
-    return replace(_with_embedded_images(cell), preset=EMBEDDED, model=model, label=_label_without_network(cell))
+    return replace(with_weights(_with_embedded_images(cell), model["weights"]), preset=EMBEDDED, model=model)
 
 
 def has_stand_in(cell: Cell) -> bool:
@@ -134,28 +132,18 @@ def with_network(cells: Sequence[Cell], network: str, stock: Stock) -> list[Cell
         network: ``embedded``, or what ``load_model`` takes.
         stock: what lies on this machine.
     """
-    weights = read_preset(EMBEDDED)["model"]["weights"] if network == EMBEDDED else network
-    return [_with_weights(cell, weights, stock) for cell in cells]
+    weights = weights_of(network)
+    return [_with_network(cell, weights, stock) for cell in cells]
 
 
-def _with_weights(cell: Cell, weights: str, stock: Stock) -> Cell:
+def _with_network(cell: Cell, weights: str, stock: Stock) -> Cell:
     if cell.model["weights"] == weights:
         return cell
     if has_stand_in(cell) and stock.stream(cell).problem:
         cell = _with_embedded_images(cell)
-    model = dict(cell.model) | {"weights": weights}
-    is_embedded = model == read_preset(EMBEDDED)["model"] and cell.stream["dataset"] != STOOD_IN_FOR
-    name = EMBEDDED if is_embedded else f"{cell.preset}-{re.sub(r'[^A-Za-z0-9_.]+', '-', _stem(weights))}"
-    return replace(cell, preset=name, model=model, label=_label_without_network(cell))
-
-
-def _label_without_network(cell: Cell) -> str:
-    """Return the label, unless it is the name of the network that is taken away."""
-    return "" if cell.label == cell.model["weights"] else cell.label
-
-
-def _stem(weights: str) -> str:
-    return Path(weights).stem if weights.endswith((".safetensors", ".pt", ".pth", ".ckpt")) else weights
+    other = with_weights(cell, weights)
+    is_embedded = other.model == read_preset(EMBEDDED)["model"] and cell.stream["dataset"] != STOOD_IN_FOR
+    return replace(other, preset=EMBEDDED) if is_embedded else other
 
 
 def _with_embedded_images(cell: Cell) -> Cell:

@@ -14,7 +14,7 @@ from driftlaw.adapters import registered_methods
 from driftlaw.contract import Stream
 from driftlaw.corruptions import list_corruptions
 from driftlaw.errors import UsageError, collected, unknown
-from driftlaw.experiments.cells import Cell, plan_run
+from driftlaw.experiments.cells import Cell, plan_run, weights_of, with_weights
 from driftlaw.files import atomic_path
 from driftlaw.records import RunRecord
 from driftlaw.records.run_record import HOW_A_STEP_IS_RUN
@@ -137,6 +137,7 @@ def plan_tuning(
     seeds: str = "1",
     limit: int | None = None,
     rounds: int = COME_ROUND,
+    network: str | None = None,
     assignments: Sequence[str] = (),
 ) -> Tuning:
     """Return what ``driftlaw tune`` asks for; a stream that is not of held-out corruptions alone is refused.
@@ -150,6 +151,7 @@ def plan_tuning(
         seeds: such as ``1-3``; a trial's error is the mean over them.
         limit: images a domain.
         rounds: how often a continual stream comes round; what adapts fastest may win a short one and lose a long one.
+        network: weights in place of the preset's own.
         assignments: ``--set`` of the command line.
     """
     if search not in ("coordinate", "grid"):
@@ -161,6 +163,8 @@ def plan_tuning(
         raise UsageError(f"--method {method}: one method is tuned at a time")
     benchmark = plan_run(preset, assignments=assignments, methods=method)[0]
     cells = [replace(cell, stream=_held_out_stream(cell.stream, rounds)) for cell in cells]
+    if network is not None:
+        cells = [with_weights(cell, weights_of(network)) for cell in cells]
     kind = registered_methods()[method].Config
     settings = parse(kind, cells[0].settings, where=f"method {method}").model_dump(mode="json")
     chosen = _parse_grid(grid, method, settings) if grid else _default_grid(method, settings)

@@ -139,6 +139,27 @@ def test_a_search_that_is_not_over_has_chosen_nothing(tmp_path):
     assert read_tuned(tmp_path, "cifar10-c") is None
 
 
+def test_a_row_is_tuned_with_the_network_of_its_table(tmp_path):
+    def write(name, weights, rate):
+        document = {"settings": {"learning_rate": rate}, "model": {"weights": weights}}
+        (tmp_path / name).write_text(json.dumps(document))
+
+    write("cifar10-c.json", "wrn_28_10-cifar10", 5e-4)
+    assert read_tuned(tmp_path, "cifar10-c", "wrn_28_10-cifar10") == {"learning_rate": 5e-4}
+    assert read_tuned(tmp_path, "cifar10-c", "longer") is None
+    write("cifar10-c-longer.json", "longer", 2e-4)
+    assert read_tuned(tmp_path, "cifar10-c", "longer") == {"learning_rate": 2e-4}
+    assert len(plan("table1", methods=["law"], tuning=tmp_path, network="other")) == 1
+    assert plan("table1", methods=["law"], tuning=tmp_path, network="longer")[1].settings["learning_rate"] == 2e-4
+
+
+def test_what_was_tuned_with_another_network_is_refused(tmp_path):
+    document = {"settings": {"learning_rate": 5e-4}, "model": {"weights": "another"}}
+    (tmp_path / "cifar10-c.json").write_text(json.dumps(document))
+    with pytest.raises(DataError, match=r"tuned with the network another, .* --network wrn_28_10-cifar10`"):
+        plan("table1", tuning=tmp_path)
+
+
 @pytest.mark.parametrize("text", ["{", "{}", "[]", '{"settings": 3}'])
 def test_a_damaged_file_of_settings_is_told(tmp_path, text):
     (tmp_path / "cifar10-c.json").write_text(text)

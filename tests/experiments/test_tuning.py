@@ -223,6 +223,17 @@ def test_the_document_tells_what_was_tried_and_what_is_chosen(tmp_path):
     assert told["command"] == "driftlaw tune embedded"
 
 
+def test_another_network_has_a_file_and_records_of_its_own():
+    own, other = plan_tuning("cifar10-c"), plan_tuning("cifar10-c", network="wrn_28_10-longer")
+    assert (own.file_name, other.file_name) == ("cifar10-c.json", "cifar10-c-wrn_28_10-longer.json")
+    assert other.cells[0].model["weights"] == "wrn_28_10-longer"
+    assert other.cells[0].file_name != own.cells[0].file_name
+    same = plan_tuning("cifar10-c", network=own.cells[0].model["weights"])
+    assert same.file_name == own.file_name
+    embedded = plan_tuning("cifar10-c", network="embedded").cells[0]
+    assert embedded.model["weights"] == plan_tuning("embedded").cells[0].model["weights"]
+
+
 def test_it_is_told_after_every_trial():
     counts = []
     plan = plan_tuning("embedded", grid=["tau=0.6,0.8"])
