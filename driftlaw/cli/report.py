@@ -40,7 +40,9 @@ def report(
     methods: Annotated[str | None, typer.Option(help="Only these methods, with commas: source,law.")] = None,
     columns: Annotated[
         str | None,
-        typer.Option(help="More than error, with commas: error,ece,clean,worst,recovery,drift,ms,flops."),
+        typer.Option(
+            help="More than error, with commas: error,first_round,last_round,ece,clean,worst,recovery,drift,ms,flops."
+        ),
     ] = None,
     compare: Annotated[
         str | None, typer.Option(help="Whose figures to put beside ours: paper. In html, md, brief and json.")

@@ -37,6 +37,8 @@ Normalisation = str | Mapping[str, Any]
 
 WITH_AUGMIX = ("resnext_29_4x32", "wrn_40_2")
 """Networks of the benchmarks that were trained with AugMix; the others with crops and flips alone."""
+TRAINED_ON = ("cifar10", "cifar100")
+"""What the networks of the benchmarks were trained on; a name that ends in anything else was given by a person."""
 LARGEST_TRAINED = 32
 """The side of the largest images that ``driftlaw train`` makes networks for."""
 
@@ -132,6 +134,8 @@ def _missing(name: str, known: Mapping[str, Path], place: Path) -> str:
         dataset = name.partition("-")[2] or "cifar10"
         augmix = " --set augmentation=augmix --set normalise=half" if architecture in WITH_AUGMIX else ""
         command = f"driftlaw train --dataset {dataset} --model {architecture}{augmix}"
+        if dataset not in TRAINED_ON:
+            command = f"driftlaw train --model {architecture} --out {place / name}.safetensors"
         return f"no trained weights «{name}» in {place}: make them with `{command}`, or give the path of a file"
     hint = suggest(name, [*known, *PUBLIC_WEIGHTS])
     return f"no weights «{name}»: {hint}Give the path of a file, or one of: {', '.join(known) or 'none here yet'}"

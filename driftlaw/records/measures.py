@@ -1,4 +1,4 @@
-"""More than error, from records: calibration, forgetting, the worst window, time to recover, drift of each tensor."""
+"""More than error, from records: calibration, forgetting, rounds, the worst window, time to recover, drift."""
 
 from __future__ import annotations
 
@@ -78,6 +78,17 @@ def clean_error(record: RunRecord) -> CleanError | None:
 
 
 # --- along the stream ------------------------------------------------------------------------------------------------
+
+
+def error_by_round(record: RunRecord) -> list[float]:
+    """Return per cent wrong in every round of a stream that comes round, the mean over its segments.
+
+    A stream that does not come round has one; the last round of an unfinished run may be a part.
+    """
+    rounds: dict[int, list[float]] = {}
+    for segment in record.segments:
+        rounds.setdefault(segment.round, []).append(segment.error)
+    return [fmean(errors) for _, errors in sorted(rounds.items())]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from driftlaw.records import RunRecord
 from driftlaw.reports import findings, paper_figures
 from driftlaw.reports.comparison import Comparison
-from driftlaw.reports.figures import Picture
+from driftlaw.reports.figures import Picture, draw_error_by_round
 from driftlaw.reports.findings import Finding
 from driftlaw.reports.profiles import LAYER_SHARPNESS, LAYER_WEIGHTS, layer_profiles
 from driftlaw.reports.tables import Table
@@ -62,6 +62,10 @@ def _together(*judges: Judge) -> Judge:
 
 def _agreement(comparisons: Sequence[Comparison]) -> list[Finding]:
     return [found for item in comparisons for found in findings.find_agreement(item)]
+
+
+def _gain(comparisons: Sequence[Comparison]) -> list[Finding]:
+    return [found for item in comparisons for found in findings.find_gain(item)]
 
 
 def _tuned(comparisons: Sequence[Comparison]) -> list[Finding]:
@@ -119,7 +123,7 @@ CHAPTERS = (
         "table1",
         "Table 1: continual adaptation, severity 5",
         tables=(1,),
-        judge=_together(_agreement, _tuned, _each(findings.find_lowest_source_free)),
+        judge=_together(_agreement, _gain, _tuned, _each(findings.find_lowest_source_free)),
     ),
     Chapter("table2", "Table 2: gradual adaptation", tables=(2,), judge=_agreement),
     Chapter(
@@ -172,15 +176,16 @@ CHAPTERS = (
         draw=_diagonal,
         tabled=False,
     ),
-    Chapter("stress", "Long and hard streams"),
+    Chapter("stress", "Long and hard streams", draw=_drawn_each(draw_error_by_round)),
     Chapter("tuning", "Settings chosen on held-out corruptions"),
     Chapter("tuning-lowest", "The lowest error on held-out corruptions, and what it costs"),
     Chapter("tuning-short", "Settings chosen on a short stream, and what they cost"),
     Chapter("causes", "Looked into: why LAW parts from the paper on CIFAR-100-C"),
     Chapter("cifar10-c", "CIFAR-10-C by `driftlaw run`"),
+    Chapter("speed", "Faster steps, and what they cost in error"),
     Chapter("embedded", "The embedded network", folders=("embedded", "embedded-methods")),
 )
 """The experiments in the order of the document."""
 
-PLAIN = ("tuning", "tuning-lowest", "tuning-short", "causes", "cifar10-c", "embedded")
+PLAIN = ("tuning", "tuning-lowest", "tuning-short", "causes", "cifar10-c", "speed", "embedded")
 """Chapters that are no experiment of the paper: nobody waits for them."""

@@ -1,4 +1,4 @@
-"""Figures drawn from records as SVG: error along the stream, layer weights, cost; the page's theme colours them."""
+"""Figures drawn from records as SVG: error along the stream and by round, layer weights, cost, in a page's colours."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.ticker import MaxNLocator
 
-from driftlaw.records import RunRecord
+from driftlaw.records import RunRecord, error_by_round
 from driftlaw.reports.cost import cost_of
 from driftlaw.reports.protocol import protocol_key
 from driftlaw.reports.tables import BASELINE, Row, Table
@@ -95,6 +96,33 @@ def draw_error_along_stream(table: Table) -> Picture | None:
 def _resets(table: Table) -> str:
     rule = table.rows[0].first.header["reset_on"]
     return "; no method is told" if rule == "never" else f" (reset on: {rule})"
+
+
+def draw_error_by_round(table: Table) -> Picture | None:
+    """Draw every row's error round by round; None for a stream that does not come round."""
+    errors = {
+        row.label: np.mean([error_by_round(record) for record in row.records], axis=0)
+        for row in table.rows
+        if row.finished and len(error_by_round(row.first)) > 1
+    }
+    if not errors:
+        return None
+    with _figure((_WIDTH, 3.2), f"rounds {table.protocol.key}") as (figure, finish):
+        axes = figure.add_subplot()
+        for row in table.rows:
+            if row.label in errors:
+                values = errors[row.label]
+                rounds = range(1, len(values) + 1)
+                axes.plot(rounds, values, label=row.label, marker="o", markersize=3.5, **_style_of(table, row))
+        axes.set(xlabel="round", ylabel="error, %", ylim=(0, None))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(axis="y")
+        axes.set_axisbelow(True)
+        figure.legend(loc="outside upper left", ncols=min(len(errors), 3), frameon=False)
+        svg = finish()
+    told = "; ".join(f"{label} {error_text(values[0])} to {error_text(values[-1])}" for label, values in errors.items())
+    caption = f"Error round by round, {table.protocol.name}" + (", mean over seeds." if table.has_spread else ".")
+    return Picture(svg, caption, f"Line chart of the error in every round. First to last, per cent: {told}.")
 
 
 def draw_layer_weights(row: Row) -> Picture | None:

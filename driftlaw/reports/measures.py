@@ -1,4 +1,4 @@
-"""Columns that can be asked for: calibration, forgetting, the worst window, time to recover, drift, and what exists."""
+"""Columns that can be asked for: calibration, forgetting, rounds, the worst window, time to recover, drift, costs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from driftlaw.records import (
     RunRecord,
     calibration_error,
     clean_error,
+    error_by_round,
     layer_drift,
     mean_recovery,
     recoveries,
@@ -60,6 +61,12 @@ def _worst(record: RunRecord) -> float | None:
     return None if found is None else found.error
 
 
+def _in_round(record: RunRecord, place: int) -> float | None:
+    """Return the error in one round; None where the stream does not come round, and every round is the first."""
+    errors = error_by_round(record)
+    return errors[place] if len(errors) > 1 else None
+
+
 def _drift(record: RunRecord) -> float | None:
     found = layer_drift(record)
     return None if found is None else 100.0 * found.mean
@@ -83,6 +90,10 @@ COLUMNS: dict[str, Column] = {
         _clean,
         "forgetting",
     ),
+    "first_round": Column(
+        "first round, %", "error in the first round of a stream that comes round", lambda record: _in_round(record, 0)
+    ),
+    "last_round": Column("last round, %", "error in its last round", lambda record: _in_round(record, -1)),
     "worst": Column("worst 10, %", "the highest error over any 10 consecutive batches", _worst),
     "recovery": Column(
         "recovery",

@@ -18,6 +18,7 @@ from driftlaw.reports.figures import (
     colour_index,
     draw_cost,
     draw_error_along_stream,
+    draw_error_by_round,
     draw_layer_weights,
 )
 from driftlaw.reports.measures import cell_text, describe_columns, headings
@@ -76,6 +77,7 @@ def _section(table: Table, number: int) -> dict[str, Any]:
         "measures": [[cell_text(row, name) for name in table.columns] for row in table.rows],
         "measures_key": describe_columns(table),
         "stream": draw_error_along_stream(table),
+        "rounds": draw_error_by_round(table),
         "heat_maps": [picture for row in heat_rows[:_MOST_HEAT_MAPS] if (picture := draw_layer_weights(row))],
         "undrawn": [row.label for row in heat_rows[_MOST_HEAT_MAPS:]],
         "cost_bars": draw_cost(table),

@@ -40,7 +40,7 @@ NOTES = "notes.md"
 STEP_TIMES = "step-times.json"
 """A record of ``driftlaw bench step`` that the milliseconds of a folder's tables come from."""
 
-_MORE_THAN_ERROR = ("ece", "clean", "worst", "recovery", "drift")
+_MORE_THAN_ERROR = ("first_round", "last_round", "ece", "clean", "worst", "recovery", "drift")
 _MOST_COMMANDS = 4
 
 

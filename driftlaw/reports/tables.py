@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from statistics import fmean, stdev
 from typing import Any
 
@@ -149,7 +150,7 @@ def make_tables(records: Iterable[RunRecord]) -> list[Table]:
         by_protocol.setdefault(protocol_key(record), []).append(record)
     if not by_protocol:
         raise UsageError("no record to report: give the .jsonl files that `driftlaw run` writes, or their folder")
-    tables = [_make_table(group) for group in by_protocol.values()]
+    tables = _with_networks_told_apart([_make_table(group) for group in by_protocol.values()])
     return sorted(tables, key=lambda table: (table.protocol.name, table.protocol.key))
 
 
@@ -161,6 +162,24 @@ def make_run_row(record: RunRecord, table: Table) -> Row:
 def report_notes(tables: Sequence[Table]) -> list[str]:
     """Return what a reader must know beside the numbers: unfinished runs, runs left out, mixed versions."""
     return [note for table in tables for note in table.notes]
+
+
+def _with_networks_told_apart(tables: list[Table]) -> list[Table]:
+    """Name the weights in the names of tables that would share one: the same architecture, trained in other ways."""
+    trained: dict[str, set[str]] = {}
+    for table in tables:
+        trained.setdefault(table.protocol.name, set()).add(_weights(table))
+    return [
+        replace(table, protocol=replace(table.protocol, name=f"{table.protocol.name} ({_weights(table)})"))
+        if _weights(table) and len(trained[table.protocol.name]) > 1
+        else table
+        for table in tables
+    ]
+
+
+def _weights(table: Table) -> str:
+    """Return the name of a table's weights; of a file, without the folder it lay in."""
+    return PurePath(str(table.rows[0].first.header["model"].get("weights") or "")).name
 
 
 def _order(record: RunRecord) -> tuple[str, str, int, bool, int, str]:

@@ -9,6 +9,7 @@ from driftlaw.records import (
     calibration_by_domain,
     calibration_error,
     clean_error,
+    error_by_round,
     layer_drift,
     mean_recovery,
     recoveries,
@@ -54,6 +55,15 @@ def test_forgetting_is_clean_error_after_less_before():
     run = record([1], closing=CLOSING | {"clean": {"images": 200, "wrong_before": 10, "wrong_after": 15}})
     clean = clean_error(run)
     assert (clean.before, clean.after, clean.images, clean.forgotten) == (5.0, 7.5, 200, 2.5)
+
+
+def test_a_rounds_error_is_the_mean_over_its_domains():
+    domains = [10, 30], [40, 40], [10, 10], [20, 20]
+    assert error_by_round(record(*domains)) == [pytest.approx(22.5)]
+    run = record(*domains)
+    for line in run.batches:
+        line["domain"]["round"] = line["segment"] // 2
+    assert error_by_round(run) == [30.0, 15.0]
 
 
 def test_the_worst_window_may_lie_across_a_shift():

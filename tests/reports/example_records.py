@@ -70,6 +70,14 @@ def make_record(
     return RunRecord(head, lines, _closing_line(record, cost), path) if finished else record
 
 
+def in_rounds(record: RunRecord, rounds: Sequence[int]) -> RunRecord:
+    """Return the run with its segments in these rounds, one number a segment."""
+    for line in record.batches:
+        line["domain"]["round"] = rounds[line["segment"]]
+    record.header["stream"].update(schedule="recurring", rounds=len(set(rounds)))
+    return record
+
+
 def write_record(record: RunRecord, path: Path) -> Path:
     """Write a record as JSONL, gzipped where the name says so."""
     lines = [record.header, *record.batches, *([record.closing] if record.closing else [])]

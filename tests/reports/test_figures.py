@@ -6,7 +6,7 @@ import pytest
 
 from driftlaw.reports import figures
 from driftlaw.reports.tables import make_tables
-from tests.reports.example_records import make_record
+from tests.reports.example_records import in_rounds, make_record
 
 LAYERS = [
     f"stages.{stage}.{block}.{name}.weight" for stage in range(3) for block in range(4) for name in ("conv", "norm")
@@ -47,6 +47,20 @@ def test_a_stream_that_changes_all_the_time_is_drawn_without_names():
     errors = {f"domain_{index}": 10 for index in range(70)}
     picture = figures.draw_error_along_stream(make_tables([make_record("law", errors, batches_a_domain=1)])[0])
     assert "domain 3" not in texts(picture)
+
+
+def test_a_stream_that_comes_round_is_drawn_by_round():
+    runs = [in_rounds(make_record(name, [40, 20, 30]), [0, 1, 2]) for name in ("source", "law")]
+    picture = figures.draw_error_by_round(make_tables(runs)[0])
+    assert {"Source", "LAW", "1", "2", "3", "round"} <= set(texts(picture))
+    assert "LAW 40.0 to 30.0" in picture.description
+    assert picture.svg == figures.draw_error_by_round(make_tables(runs)[0]).svg
+
+
+def test_a_stream_of_one_round_or_an_unfinished_one_is_not(table):
+    assert figures.draw_error_by_round(table) is None
+    begun = in_rounds(make_record("law", [40, 20], finished=False, batches_done=3), [0, 1])
+    assert figures.draw_error_by_round(make_tables([begun])[0]) is None
 
 
 def test_all_layers_are_named_where_they_are_few(table):

@@ -7,7 +7,7 @@ from driftlaw.errors import UsageError
 from driftlaw.records import RunRecord
 from driftlaw.reports import build_report, make_tables, render_terminal
 from driftlaw.reports.measures import COLUMNS, FOR_MEASURES, cell_data, cell_text, parse_columns
-from tests.reports.example_records import make_record
+from tests.reports.example_records import in_rounds, make_record
 
 ALL = tuple(COLUMNS)
 
@@ -34,12 +34,19 @@ def test_every_column_has_its_figure():
         "error": "20.0",
         "ece": "15.0",
         "clean": "15.0 (+5.0)",
+        "first_round": "–",
+        "last_round": "–",
         "worst": "20.0",
         "recovery": "0.0",
         "drift": "20.0",
         "ms": "400",
         "flops": "432.0 M",
     }
+
+
+def test_a_stream_that_comes_round_has_a_first_and_a_last_round():
+    runs = [in_rounds(make_record(errors=[20, 30, 40], seed=seed), [0, 1, 1]) for seed in (1, 2)]
+    assert [cell_text(row_of(*runs), name) for name in ("first_round", "last_round")] == ["20.0 ± 0.00", "35.0 ± 0.00"]
 
 
 def test_several_seeds_give_a_mean_and_its_spread():

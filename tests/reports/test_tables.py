@@ -105,6 +105,16 @@ def test_different_protocols_are_never_in_one_table():
     assert sorted(sorted(row.method for row in table.rows) for table in tables) == [["law"], ["source", "tent"]]
 
 
+def test_tables_of_one_architecture_are_told_apart_by_their_weights_where_these_differ():
+    def names(*trained):
+        models = [{"name": "wrn_28_10", "weights": weights, "sha256": weights * 9} for weights in trained]
+        return [table.protocol.name for table in make_tables(make_record("law", header={"model": m}) for m in models)]
+
+    (alone,) = names("short")
+    assert alone.endswith("· wrn_28_10")
+    assert names("short", "at home/longer.pt") == [f"{alone} (longer.pt)", f"{alone} (short)"]
+
+
 def test_two_settings_of_a_method_are_told_apart_by_what_differs_alone():
     settings = {"learning_rate": 0.001, "tau": 1.0}
     records = [make_record("law", settings=settings), make_record("law", settings={**settings, "tau": 0.6})]
