@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import sys
+import warnings
 from collections.abc import Iterable, Sequence
 
 
@@ -20,6 +22,25 @@ class UsageError(DriftlawError, ValueError):
 
 class DataError(DriftlawError):
     """Data on disk or from the network is missing, damaged or not what its checksum says."""
+
+
+class DriftlawWarning(UserWarning):
+    """Something a user should know of, and the work goes on."""
+
+
+def warn_user(text: str) -> None:
+    """Warn of something at the line of the caller's own code that led to it, however deep in here it was found.
+
+    Lines of this package and of torch, which calls our modules, are passed over.
+    """
+    level, frame = 2, sys._getframe().f_back
+    while frame is not None and _is_passed_over(frame.f_globals.get("__name__", "")):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, DriftlawWarning, stacklevel=level)
+
+
+def _is_passed_over(module: str) -> bool:
+    return module.partition(".")[0] in ("driftlaw", "torch")
 
 
 def suggest(name: str, valid: Iterable[str]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import warnings
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -23,7 +25,7 @@ from driftlaw.cli.reproduce import reproduce
 from driftlaw.cli.run import run
 from driftlaw.cli.train import train
 from driftlaw.cli.tune import tune
-from driftlaw.errors import DriftlawError
+from driftlaw.errors import DriftlawError, DriftlawWarning
 
 INTERRUPTED = 130
 
@@ -77,14 +79,28 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; errors become one message on stderr and an exit code."""
-    try:
-        app()
-    except DriftlawError as error:
-        logging.debug("", exc_info=error)
-        typer.echo(f"driftlaw: {error}", err=True)
-        sys.exit(error.exit_code)
-    except OSError as error:
-        logging.debug("", exc_info=error)
-        typer.echo(f"driftlaw: {error}", err=True)
-        sys.exit(1)
+    """Run the command line; errors become one message on stderr and an exit code, our warnings a line each."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning(warnings.showwarning)
+        try:
+            app()
+        except DriftlawError as error:
+            logging.debug("", exc_info=error)
+            typer.echo(f"driftlaw: {error}", err=True)
+            sys.exit(error.exit_code)
+        except OSError as error:
+            logging.debug("", exc_info=error)
+            typer.echo(f"driftlaw: {error}", err=True)
+            sys.exit(1)
+
+
+def _show_warning(as_before: Callable[..., None]) -> Callable[..., None]:
+    """Return what tells our own warnings as the other remarks of a command: nobody here typed the line they name."""
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, DriftlawWarning):
+            typer.echo(f"driftlaw: ! {message}", err=True)
+        else:
+            as_before(message, category, *where, **more)
+
+    return show

@@ -101,7 +101,7 @@ def _page(record: dict[str, Any]) -> str:
     head = f"{'images a second':<20}{'ours':>12}{'plain':>12}{'ratio':>9}"
     lines = [
         f"{speed['name']:<20}{speed['images_per_second']:>12,.0f}{speed['plain_images_per_second']:>12,.0f}"
-        f"{speed['ratio']:>8.0f}×"
+        f"{speed['ratio']:>8.1f}×"
         for speed in record["speeds"]
     ]
     ours, plain = 1 / record["seconds_per_image"], 1 / record["plain_seconds_per_image"]

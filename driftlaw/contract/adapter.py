@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,7 +34,7 @@ from driftlaw.contract.lanes import can_have_lanes
 from driftlaw.contract.network import own_copy, unwrapped
 from driftlaw.contract.nouns import Output
 from driftlaw.contract.small_batches import SmallBatches, lacks_variance, recent_images, stored_statistics
-from driftlaw.errors import UsageError, collected, unknown
+from driftlaw.errors import UsageError, collected, unknown, warn_user
 from driftlaw.settings import Settings, parse
 
 _methods: dict[str, type[Adapter]] = {}
@@ -287,7 +286,7 @@ class Adapter(nn.Module, ABC):
         except Exception:  # the images are at fault, not the network
             self._compiled, self.model._compiled_call_impl = True, code
             raise
-        warnings.warn(f"compiled: this network cannot be ({reason}); steps run as written", stacklevel=6)
+        warn_user(f"compiled: this network cannot be ({reason}); steps run as written")
         return answer
 
     def _in_layout(self, call: Callable[[Tensor], Any], images: Tensor) -> Any:
@@ -347,7 +346,7 @@ class Adapter(nn.Module, ABC):
 
     def _say_once(self, text: str) -> None:
         if not self._said_small:
-            warnings.warn(f"{text}; this is said once", stacklevel=6)
+            warn_user(f"{text}; this is said once")
             self._said_small = True
 
     def _needs_company(self) -> bool:
@@ -401,7 +400,7 @@ class Adapter(nn.Module, ABC):
         differing = self._differing_settings(extra["config"])
         if differing:
             told = "the saved state was made with other settings: " + ", ".join(differing)
-            warnings.warn(f"{told}; this adapter's own hold, weights and moments are the saved ones", stacklevel=2)
+            warn_user(f"{told}; this adapter's own hold, weights and moments are the saved ones")
         self._check_fit(state_dict)
         with torch.inference_mode(False):
             found = super().load_state_dict(state_dict, strict=strict, assign=assign)

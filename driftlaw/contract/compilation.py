@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -12,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.torch_version import TorchVersion
+
+from driftlaw.errors import warn_user
 
 WEIGHTS_AS_INPUTS = TorchVersion(torch.__version__) >= "2.5"  # before, a compiled network kept those it was born with
 CPP_ALONE = "2.13"  # the first torch that was seen to compile both passes of a network without Python around them
@@ -24,7 +25,7 @@ def compile_network(model: nn.Module) -> bool:
     on_cpu = all(value.device.type == "cpu" for value in model.parameters())
     if on_cpu and not has_cpp_compiler():
         told = "compiled: there is no C++ compiler here (g++, or what CXX names)"
-        warnings.warn(f"{told}; steps run as written", stacklevel=6)
+        warn_user(f"{told}; steps run as written")
         return False
     model._compiled_call_impl = partial(_compiled_call(type(model), on_cpu), model)  # as Module.compile, but see _call
     return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from driftlaw import processor
 from driftlaw.contract.nouns import Output
+from driftlaw.errors import warn_user
 from driftlaw.settings import Settings
 
 EAGER_STEPS = 2  # of a shape before it is captured: libraries choose their kernels, optimizers make their state
@@ -182,7 +182,7 @@ class Replays:
             self.forget()
             torch.cuda.synchronize(tensors[0].device)
             reason = str(error).splitlines()[0]
-            warnings.warn(f"this step cannot be a CUDA graph and runs as written ({reason}); said once", stacklevel=6)
+            warn_user(f"this step cannot be a CUDA graph and runs as written ({reason}); said once")
             return function(*tensors)
         self.pool = self.pool or captured.graph.pool()
         self.graphs[key] = captured

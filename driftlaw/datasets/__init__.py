@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 
 from driftlaw import places
@@ -25,7 +24,7 @@ from driftlaw.datasets.imagenet import CLASSES as IMAGENET_CLASSES
 from driftlaw.datasets.imagenet import find_imagenet
 from driftlaw.datasets.mosaics import find_mosaics, read_mosaics
 from driftlaw.datasets.sources import ArrayImages, ImageSource, content_sha256
-from driftlaw.errors import DataError, unknown
+from driftlaw.errors import DataError, unknown, warn_user
 
 __all__ = [
     "ARCHIVES",
@@ -120,5 +119,5 @@ def _load_cifar(info: DatasetInfo, folder: Path, split: str) -> ArrayImages:
             f"files {', '.join(layout.files[split])} into {folder / layout.folder}"
         )
     if not as_published:
-        warnings.warn(f"{found} ({split}, {len(labels)} images) is {origin}", stacklevel=3)
+        warn_user(f"{found} ({split}, {len(labels)} images) is {origin}")
     return ArrayImages(info.name, images, labels, names, {"split": split, "origin": origin, "sha256": digest})

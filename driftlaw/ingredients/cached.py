@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import os
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from driftlaw.errors import DataError
+from driftlaw.errors import DataError, warn_user
 from driftlaw.files import atomic_path
 from driftlaw.places import data_dir
 
@@ -66,7 +65,7 @@ def made_once(name: str, key: str, make: Callable[[], dict[str, Any]], *, folder
         with atomic_path(path) as temporary:
             torch.save(made, temporary)
     except (DataError, OSError) as error:
-        warnings.warn(f"{name} is not kept for the next time: {error}", stacklevel=2)
+        warn_user(f"{name} is not kept for the next time: {error}")
     return made
 
 
@@ -75,6 +74,6 @@ def _read(path: Path) -> dict[str, Any] | None:
         kept: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises half a dozen kinds for a file it cannot read
         reason = str(error).partition("\n")[0]
-        warnings.warn(f"{path} is damaged ({reason}) and made anew", stacklevel=3)
+        warn_user(f"{path} is damaged ({reason}) and made anew")
         return None
     return kept

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
+
+from driftlaw.errors import warn_user
 
 EAGER_STEPS = 3  # before the capture: kernels are compiled and chosen, the optimizer makes its buffers
 
@@ -66,7 +67,7 @@ class Replay:
     def _give_up(self, error: RuntimeError) -> None:
         self.given_up = True
         reason = str(error).partition("\n")[0]
-        warnings.warn(f"the training step cannot be a CUDA graph and runs as written ({reason})", stacklevel=4)
+        warn_user(f"the training step cannot be a CUDA graph and runs as written ({reason})")
 
 
 class _Captured:

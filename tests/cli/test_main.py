@@ -115,6 +115,22 @@ def test_verbose_shows_where_an_error_came_from():
     assert "driftlaw: unknown kind" in done.stderr
 
 
+def test_our_warnings_are_a_line_each_and_others_are_left_as_they_are():
+    code = """
+import warnings
+from driftlaw import cli
+from driftlaw.errors import warn_user
+cli.app = lambda: (warn_user("mind the gap"), warnings.warn("from elsewhere", stacklevel=1))
+before = warnings.showwarning
+cli.main()
+assert warnings.showwarning is before
+"""
+    told = python("-c", code).stderr
+    assert told.startswith("driftlaw: ! mind the gap\n")
+    assert ": UserWarning: from elsewhere" in told
+    assert "gap" not in told.partition("\n")[2]
+
+
 def test_an_interrupt_exits_with_130_and_says_that_the_command_goes_on(monkeypatch, capsys):
     monkeypatch.setattr("driftlaw.cli.list.KINDS", {"methods": failing(KeyboardInterrupt())})
     assert exit_of_main(monkeypatch, "list") == 130

@@ -663,6 +663,7 @@ def test_one_image_after_the_other_is_warned_about_once_where_it_has_to_be_its_o
         answers = [adapter(make_images(number, count=1)) for number in range(3)]
     assert all(answer.shape == (1, 4) for answer in answers)
     assert len(caught) == 1
+    assert caught[0].filename == __file__
     without_batches = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(784, 4))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
