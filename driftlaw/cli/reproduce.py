@@ -80,7 +80,7 @@ def reproduce(
     from driftlaw.experiments.reproducing import prepare
     from driftlaw.experiments.stock import Stock
 
-    experiment = find_experiment(name)
+    experiment, stock = find_experiment(name), Stock(data_dir)
     cells = plan_experiment(
         name,
         datasets=names(datasets) or None,
@@ -89,9 +89,9 @@ def reproduce(
         limit=limit,
         tuning=out / "tuning",
         network=network,
+        sha256_of=lambda weights: stock.network(weights).sha256,
         measures=names(measures),
     )
-    stock = Stock(data_dir)
     prospect = prepare(cells, out, stock, network=network, again=again)
     _tell(prospect)
     if dry_run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -101,6 +102,7 @@ def tune(
         print(f"note: {told}", file=sys.stderr)
     target, folder = out / plan.file_name, out / plan.cells[0].preset
     sha256 = weights_sha256(bench.network(plan.cells[0].model["weights"]))
+    room.refuse_other_choice(target, sha256)
 
     def run_cells(cells: Sequence[Cell]) -> list[RunRecord]:
         found = [cell.finished_record(folder) for cell in cells]
@@ -114,11 +116,12 @@ def tune(
         trials = bar.add_task("trials", total=plan.most_trials)
         outcome = room.tune(plan, run_cells, told=lambda so_far: bar.update(trials, completed=len(so_far.trials)))
     # Only now: who finds the file may take it for a choice.
-    room.write_tuning(room.tuning_document(plan, outcome, command=command_line(), folder=folder.name), target)
+    document = room.tuning_document(plan, outcome, command=command_line(), folder=folder.name, sha256=sha256)
+    room.write_tuning(document, target)
     if as_json:
         print(target.read_text(encoding="utf-8"), end="")
     else:
-        _print(plan, outcome, target)
+        _print(plan, outcome, target, preset, network)
 
 
 def _run(bench: Workbench, cell: Cell, folder: Path, bar: Progress, checkpoint_seconds: float) -> RunRecord:
@@ -137,11 +140,12 @@ def _run(bench: Workbench, cell: Cell, folder: Path, bar: Progress, checkpoint_s
     return record
 
 
-def _print(plan: Tuning, outcome: Outcome, target: Path) -> None:
+def _print(plan: Tuning, outcome: Outcome, target: Path, preset: str, network: str | None) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
+    from driftlaw.experiments.plans import DATASETS, LAW
     from driftlaw.experiments.tuning import at_the_edge
     from driftlaw.reports.wording import short_name
 
@@ -161,4 +165,7 @@ def _print(plan: Tuning, outcome: Outcome, target: Path) -> None:
         print(f"not to be told from it: {tied} more; --choose gentlest takes the smallest learning rate of them all")
     if edges := at_the_edge(plan, outcome.choice.values):
         print(f"at the edge of what was tried: {', '.join(edges)}; a wider --grid may find better values")
-    print(f"{target} tells what was tried; `driftlaw reproduce` shows it as a row of its own")
+    print(f"{target} tells what was tried")
+    if preset in DATASETS and plan.cells[0].method == LAW and target.parent.name == "tuning":
+        words = ["driftlaw", "reproduce", "table1", "--datasets", preset, *(["--network", network] if network else [])]
+        print(f"`{shlex.join([*words, '--out', str(target.parent.parent)])}` shows it as a row of its own")

@@ -36,6 +36,7 @@ class Cell:
         measures: what is measured beside error and cost.
         experiment: the name of a table or figure; its records lie in a folder of that name. Empty for a plain run.
         label: for people: what tells the cell from others of its method.
+        tuned: whether the settings were chosen for the cell's network, and fit no other.
     """
 
     preset: str
@@ -48,6 +49,7 @@ class Cell:
     measures: tuple[str, ...] = ()
     experiment: str = ""
     label: str = field(default="", compare=False)
+    tuned: bool = field(default=False, compare=False)
 
     @property
     def title(self) -> str:
@@ -105,20 +107,20 @@ def weights_of(network: str) -> str:
 
 def with_weights(cell: Cell, weights: str) -> Cell:
     """Return the cell with other weights, under a name that tells it from the benchmark's own."""
-    if cell.model["weights"] == weights:
-        return cell
-    preset = name_with_weights(cell.preset, weights)
-    # A label that is the name of the network goes with it.
-    label = "" if cell.label == cell.model["weights"] else cell.label
-    return replace(cell, preset=preset, model=dict(cell.model) | {"weights": weights}, label=label)
+    own = cell.model["weights"]
+    label = "" if cell.label == own != weights else cell.label  # one that is the network's name goes with it
+    name = name_with_weights(cell.preset, weights, own)
+    return replace(cell, preset=name, model=dict(cell.model) | {"weights": weights}, label=label)
 
 
-def name_with_weights(preset: str, weights: str) -> str:
-    """Return what a benchmark is called with other weights than its own.
+def name_with_weights(preset: str, weights: str, own: str | None) -> str:
+    """Return what a benchmark is called with some weights: by its own name with its own.
 
-    >>> name_with_weights("cifar10-c", "trained here/wrn_28_2.safetensors")
+    >>> name_with_weights("cifar10-c", "trained here/wrn_28_2.safetensors", "wrn_28_10-cifar10")
     'cifar10-c-wrn_28_2'
     """
+    if weights == own:
+        return preset
     stem = Path(weights).stem if weights.endswith((".safetensors", ".pt", ".pth", ".ckpt")) else weights
     return f"{preset}-{re.sub(r'[^A-Za-z0-9_.]+', '-', stem)}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from driftlaw.errors import DataError, collected, unknown
 from driftlaw.experiments.cells import Cell, name_with_weights, weights_of
 from driftlaw.settings import merge, read_preset
 
+LAW = "law"
 CIFAR_10, CIFAR_100, IMAGENET = "cifar10-c", "cifar100-c", "imagenet-c"
 DATASETS = (CIFAR_10, CIFAR_100, IMAGENET)
 
@@ -52,6 +54,7 @@ class Change:
         stream: laid over ``[stream]``.
         model: laid over ``[model]``.
         like: the method whose settings of the preset are taken, where the preset has none of this one.
+        tuned: whether the settings were chosen for the benchmark's network.
     """
 
     method: str
@@ -60,6 +63,7 @@ class Change:
     stream: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
     like: str = ""
+    tuned: bool = False
 
 
 Tuned = Mapping[str, Any] | None
@@ -100,7 +104,8 @@ def _compared(
     """Return a change a method, and LAW once more where it was tuned."""
     rows = [Change(method, label, stream=stream or {}) for method in methods]
     if tuned and "law" in methods:
-        rows.append(Change("law", f"{label} tuned on held-out corruptions".strip(), tuned, stream or {}))
+        told = f"{label} tuned on held-out corruptions".strip()
+        rows.append(Change("law", told, tuned, stream or {}, tuned=True))
     return rows
 
 
@@ -235,6 +240,7 @@ def plan_experiment(
     limit: int | None = None,
     tuning: Path | None = None,
     network: str | None = None,
+    sha256_of: Callable[[str], str] = lambda weights: "",
     measures: Sequence[str] = (),
 ) -> list[Cell]:
     """Return the cells of an experiment, a benchmark after the other, the seeds of a row together.
@@ -247,6 +253,7 @@ def plan_experiment(
         limit: images a domain.
         tuning: a folder with a ``DATASET.json`` that ``driftlaw tune`` wrote, for a second row of LAW.
         network: the one that will be taken in place of every benchmark's own; what was tuned with another is not read.
+        sha256_of: weights to their sha256, empty where they are not here.
         measures: what is measured beside error and cost.
     """
     experiment = find_experiment(name)
@@ -254,7 +261,8 @@ def plan_experiment(
     _refuse_unknown(experiment, chosen, methods)
     cells = []
     for dataset in chosen:
-        changes = experiment.changes(dataset, read_tuned(tuning, dataset, network))
+        wanted = tuning if methods is None or LAW in methods else None
+        changes = experiment.changes(dataset, read_tuned(wanted, dataset, network, sha256_of))
         changes = [change for change in changes if methods is None or change.method in methods]
         cells += [_cell(experiment, dataset, change, seed, limit) for change in changes for seed in seeds]
     return without_doubles(replace(cell, measures=tuple(measures)) for cell in cells)
@@ -293,32 +301,50 @@ def _cell(experiment: Experiment, dataset: str, change: Change, seed: int, limit
         model=merge(preset["model"], change.model),
         experiment=experiment.name,
         label=change.label,
+        tuned=change.tuned,
     )
 
 
-def read_tuned(folder: Path | None, dataset: str, network: str | None = None) -> Tuned:
+def read_tuned(
+    folder: Path | None,
+    dataset: str,
+    network: str | None = None,
+    sha256_of: Callable[[str], str] = lambda weights: "",
+) -> Tuned:
     """Return LAW's settings that ``driftlaw tune`` chose for a benchmark, None where it has not, or not yet.
 
     Args:
         folder: where ``driftlaw tune`` wrote; None for no settings.
         dataset: the benchmark.
         network: the network in place of the benchmark's own.
+        sha256_of: weights to their sha256, empty where they are not here.
+
+    Raises:
+        DataError: the file is damaged, or what it says was chosen for other weights or another method.
     """
-    weights = own = read_preset(dataset)["model"]["weights"]
-    if network is not None:
-        weights = weights_of(network)
-    name = dataset if weights == own else name_with_weights(dataset, weights)
-    path = folder / f"{name}.json" if folder else None
+    own = str(read_preset(dataset)["model"]["weights"])
+    weights = own if network is None else weights_of(network)
+    path = folder / f"{name_with_weights(dataset, weights, own)}.json" if folder else None
     if path is None or not path.is_file():
         return None
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        settings = dict(document["settings"])
-    except (ValueError, KeyError, TypeError) as error:
+        settings, method = dict(document["settings"]), document.get("method", LAW)
+        tuned_with = {"weights": weights, **document.get("model", {})}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} has no «settings» as `driftlaw tune` writes them ({error}): make it again") from error
-    if (tuned_with := document.get("model", {}).get("weights", weights)) != weights:
+    if method != LAW or not _same_weights(tuned_with, weights, sha256_of):
+        command = ["driftlaw", "tune", dataset, *(["--network", weights] if weights != own else [])]
         raise DataError(
-            f"{path} was tuned with the network {tuned_with}, and this is a table of {weights}: make it again with "
-            f"`driftlaw tune {dataset} --network {weights}`, or name another folder with --out"
+            f"{path} holds what was chosen for {method} with the network {tuned_with['weights']}, and this is a table "
+            f"of {LAW} with {weights}, other weights: move the file away, or make it again with "
+            f"`{shlex.join([*command, '--out', str(folder)])}`"
         )
     return settings if document.get("finished", True) else None
+
+
+def _same_weights(tuned_with: Mapping[str, Any], weights: str, sha256_of: Callable[[str], str]) -> bool:
+    """Tell whether these are the weights of the choice: by their sha256 where both are known, else by name."""
+    known = tuned_with.get("sha256")
+    here = sha256_of(weights) if known else ""
+    return here == known if here and known else tuned_with["weights"] == weights

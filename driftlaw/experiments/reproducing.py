@@ -86,7 +86,7 @@ def _look_at(group: list[Cell], prospect: Prospect, out: Path, stock: Stock, aga
             f"{group[0].preset} cannot be run here ({problem}): the embedded network and images stand in for it, "
             "and errors are not those of the paper's benchmark"
         )
-        group = without_doubles(with_embedded(cell) for cell in group)
+        group = without_doubles(with_embedded(cell) for cell in group if not cell.tuned)
         known = {} if again else _records_of(group, out)
     for cell in group:
         sink = cell.sink(out)

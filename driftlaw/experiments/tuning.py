@@ -14,13 +14,13 @@ from driftlaw.adapters import registered_methods
 from driftlaw.contract import Stream
 from driftlaw.corruptions import list_corruptions
 from driftlaw.errors import UsageError, collected, unknown
-from driftlaw.experiments.cells import Cell, plan_run, weights_of, with_weights
+from driftlaw.experiments.cells import Cell, name_with_weights, plan_run, weights_of
 from driftlaw.files import atomic_path
 from driftlaw.records import RunRecord
 from driftlaw.records.run_record import HOW_A_STEP_IS_RUN
 from driftlaw.reports.choices import TUNING_FORMAT
 from driftlaw.reports.statistics import bootstrap_interval
-from driftlaw.settings import merge, parse, parse_assignments
+from driftlaw.settings import merge, parse, parse_assignments, read_preset
 
 ROUNDS = 2  # over all coordinates; the second seldom moves more than one of them
 FACTORS = {"learning_rate": (0.2, 0.5, 1.0, 2.0), "consistency_weight": (0.3, 1.0, 3.0)}  # of the preset's own
@@ -163,8 +163,9 @@ def plan_tuning(
         raise UsageError(f"--method {method}: one method is tuned at a time")
     benchmark = plan_run(preset, assignments=assignments, methods=method)[0]
     cells = [replace(cell, stream=_held_out_stream(cell.stream, rounds)) for cell in cells]
-    if network is not None:
-        cells = [with_weights(cell, weights_of(network)) for cell in cells]
+    weights = cells[0].model["weights"] if network is None else weights_of(network)
+    name = name_with_weights(cells[0].preset, weights, read_preset(preset).get("model", {}).get("weights"))
+    cells = [replace(cell, preset=name, model=dict(cell.model) | {"weights": weights}) for cell in cells]
     kind = registered_methods()[method].Config
     settings = parse(kind, cells[0].settings, where=f"method {method}").model_dump(mode="json")
     chosen = _parse_grid(grid, method, settings) if grid else _default_grid(method, settings)
@@ -313,7 +314,7 @@ def _trial(values: Values, records: Sequence[RunRecord]) -> Trial:
 # --- what is written -------------------------------------------------------------------------------------------------
 
 
-def tuning_document(tuning: Tuning, outcome: Outcome, *, command: str, folder: str) -> dict[str, Any]:
+def tuning_document(tuning: Tuning, outcome: Outcome, *, command: str, folder: str, sha256: str = "") -> dict[str, Any]:
     """Return what was tried and what is chosen, as plain data.
 
     Args:
@@ -321,6 +322,7 @@ def tuning_document(tuning: Tuning, outcome: Outcome, *, command: str, folder: s
         outcome: all that was tried.
         command: what it was started with.
         folder: where the records lie, as seen from the file.
+        sha256: of the network's weights.
     """
     first, choice, tied = tuning.cells[0], outcome.choice, outcome.tied
     return {
@@ -337,7 +339,7 @@ def tuning_document(tuning: Tuning, outcome: Outcome, *, command: str, folder: s
         "grid": {name: list(values) for name, values in tuning.grid.items()},
         "seeds": [cell.seed for cell in tuning.cells],
         "stream": dict(first.stream),
-        "model": dict(first.model),
+        "model": dict(first.model) | ({"sha256": sha256} if sha256 else {}),
         "folder": folder,
         "trials": [
             {
@@ -362,6 +364,20 @@ def write_tuning(document: Mapping[str, Any], path: Path) -> None:
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def refuse_other_choice(path: Path, sha256: str) -> None:
+    """Refuse to write over what was chosen with other weights; a file that is no choice is left to be written over."""
+    try:
+        model = json.loads(path.read_text(encoding="utf-8"))["model"]
+        known, weights = model.get("sha256"), model.get("weights")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return
+    if known and known != sha256:
+        raise UsageError(
+            f"{path} holds what was chosen with other weights ({weights}, {known[:8]}; here {sha256[:8]}): choose "
+            "another --out, or move it away"
+        )
 
 
 def check_networks(records: Iterable[RunRecord | None], sha256: str) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,11 +132,14 @@ def _missing(name: str, known: Mapping[str, Path], place: Path) -> str:
         ways = f"`torchvision:NAME`, or one of {', '.join(PUBLIC_WEIGHTS)} with `driftlaw data get`"
         return f"no trained weights «{name}» in {place}: give the path of a file, {ways}"
     if size is not None:
-        dataset = name.partition("-")[2] or "cifar10"
-        augmix = " --set augmentation=augmix --set normalise=half" if architecture in WITH_AUGMIX else ""
-        command = f"driftlaw train --dataset {dataset} --model {architecture}{augmix}"
-        if dataset not in TRAINED_ON:
-            command = f"driftlaw train --model {architecture} --out {place / name}.safetensors"
+        stem = name.removesuffix(".safetensors")
+        trained_on = stem.partition("-")[2]
+        dataset = next((known for known in reversed(TRAINED_ON) if trained_on.startswith(known)), TRAINED_ON[0])
+        command = f"driftlaw train --dataset {dataset} --model {architecture}"
+        if architecture in WITH_AUGMIX:
+            command += " --set augmentation=augmix --set normalise=half"
+        if trained_on not in ("", dataset):  # a name that somebody gave
+            command += f" --out {shlex.quote(str(place / f'{stem}.safetensors'))}"
         return f"no trained weights «{name}» in {place}: make them with `{command}`, or give the path of a file"
     hint = suggest(name, [*known, *PUBLIC_WEIGHTS])
     return f"no weights «{name}»: {hint}Give the path of a file, or one of: {', '.join(known) or 'none here yet'}"

@@ -64,7 +64,7 @@ def _agreement(comparisons: Sequence[Comparison]) -> list[Finding]:
     return [found for item in comparisons for found in findings.find_agreement(item)]
 
 
-def _gain(comparisons: Sequence[Comparison]) -> list[Finding]:
+def _gained(comparisons: Sequence[Comparison]) -> list[Finding]:
     return [found for item in comparisons for found in findings.find_gain(item)]
 
 
@@ -73,7 +73,15 @@ def _tuned(comparisons: Sequence[Comparison]) -> list[Finding]:
 
 
 def _drawn_each(draw: Callable[[Table], Picture | None]) -> Draw:
-    return lambda comparisons: [(_short(item.table), draw(item.table)) for item in comparisons]
+    def draw_each(comparisons: Sequence[Comparison]) -> list[tuple[str, Picture | None]]:
+        drawn = [(item.table, picture) for item in comparisons if (picture := draw(item.table)) is not None]
+        shorts = [_short(table) for table, _ in drawn]
+        return [
+            (short if shorts.count(short) == 1 else f"{short}-{table.protocol.key[:8]}", picture)
+            for short, (table, picture) in zip(shorts, drawn, strict=True)
+        ]
+
+    return draw_each
 
 
 def _short(table: Table) -> str:
@@ -123,7 +131,7 @@ CHAPTERS = (
         "table1",
         "Table 1: continual adaptation, severity 5",
         tables=(1,),
-        judge=_together(_agreement, _gain, _tuned, _each(findings.find_lowest_source_free)),
+        judge=_together(_agreement, _gained, _tuned, _each(findings.find_lowest_source_free)),
     ),
     Chapter("table2", "Table 2: gradual adaptation", tables=(2,), judge=_agreement),
     Chapter(

@@ -9,7 +9,7 @@ from typing import Any
 
 from driftlaw.errors import DataError
 from driftlaw.reports.markdown import escaped
-from driftlaw.reports.wording import counted, tidy_command, value_text
+from driftlaw.reports.wording import counted, listed, tidy_command, value_text
 
 TUNING_FORMAT = "driftlaw-tuning-1"
 
@@ -44,6 +44,11 @@ def _describe(document: Mapping[str, Any]) -> str:
     told = "the preset's own: its row in the tables is the tuned one too" if stays else "not the preset's"
     tried = counted(len(trials), "trial", "trials")
     why = "erred least"
-    if document.get("choose") == "gentlest":
-        why = f"was the gentlest of {sum(trial['tied'] for trial in trials)} that cannot be told from the lowest"
-    return f"{escaped(document['preset'])}, {escaped(method)}: of {tried} {escaped(chosen)} {why}, {told}"
+    tied = sum(trial["tied"] for trial in trials) if document.get("choose") == "gentlest" else 0
+    if tied == 1:
+        why = "erred least, beyond doubt"
+    elif tied:
+        why = f"was the gentlest of {tied} that cannot be told from the lowest"
+    edges = document.get("at_the_edge") or []
+    edge = f"; at the edge of what was tried: {escaped(listed(edges))}" if edges else ""
+    return f"{escaped(document['preset'])}, {escaped(method)}: of {tried} {escaped(chosen)} {why}, {told}{edge}"

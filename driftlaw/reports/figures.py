@@ -58,6 +58,8 @@ _STYLE: dict[str, Any] = {
 _WIDTH = 10.5
 _MOST_COLUMNS = 1200  # of a heat-map: more steps are averaged, a page stays small
 _MOST_NAMES = 40
+_LEGEND_CHARACTERS = 165  # that a line of the legend has room for at the page's width
+_HANDLE_CHARACTERS = 8  # that the line beside a label and the space around it take
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def draw_error_along_stream(table: Table) -> Picture | None:
         axes.set(xlabel="batch", ylabel="error, %", ylim=(0, None))
         axes.grid(axis="y")
         axes.set_axisbelow(True)
-        figure.legend(loc="outside upper left", ncols=min(len(rows), 6), frameon=False)
+        _draw_legend(figure, [row.label for row in rows])
         svg = finish()
     caption = (
         "Error along the stream. Faint: each batch as it was answered. Strong: running mean within a domain. "
@@ -100,27 +102,25 @@ def _resets(table: Table) -> str:
 
 def draw_error_by_round(table: Table) -> Picture | None:
     """Draw every row's error round by round; None for a stream that does not come round."""
-    errors = {
-        row.label: np.mean([error_by_round(record) for record in row.records], axis=0)
+    errors = [
+        (row, np.mean([error_by_round(record) for record in row.records], axis=0))
         for row in table.rows
         if row.finished and len(error_by_round(row.first)) > 1
-    }
+    ]
     if not errors:
         return None
     with _figure((_WIDTH, 3.2), f"rounds {table.protocol.key}") as (figure, finish):
         axes = figure.add_subplot()
-        for row in table.rows:
-            if row.label in errors:
-                values = errors[row.label]
-                rounds = range(1, len(values) + 1)
-                axes.plot(rounds, values, label=row.label, marker="o", markersize=3.5, **_style_of(table, row))
+        for row, values in errors:
+            rounds = range(1, len(values) + 1)
+            axes.plot(rounds, values, label=row.label, marker="o", markersize=3.5, **_style_of(table, row))
         axes.set(xlabel="round", ylabel="error, %", ylim=(0, None))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(axis="y")
         axes.set_axisbelow(True)
-        figure.legend(loc="outside upper left", ncols=min(len(errors), 3), frameon=False)
+        _draw_legend(figure, [row.label for row, _ in errors])
         svg = finish()
-    told = "; ".join(f"{label} {error_text(values[0])} to {error_text(values[-1])}" for label, values in errors.items())
+    told = "; ".join(f"{row.label} {error_text(values[0])} to {error_text(values[-1])}" for row, values in errors)
     caption = f"Error round by round, {table.protocol.name}" + (", mean over seeds." if table.has_spread else ".")
     return Picture(svg, caption, f"Line chart of the error in every round. First to last, per cent: {told}.")
 
@@ -215,6 +215,12 @@ def _style_of(table: Table, row: Row) -> dict[str, Any]:
     turn = others.index(row) // SERIES if row in others else 0
     dash = _DASHES[turn % len(_DASHES)] if row.finished else ":"
     return {"color": _SERIES[colour_index(table, row)], "linestyle": dash}
+
+
+def _draw_legend(figure: Figure, labels: Sequence[str]) -> None:
+    """Draw a legend over the figure, in as many columns as its labels leave room for."""
+    fitting = int(_LEGEND_CHARACTERS / (_HANDLE_CHARACTERS + max(map(len, labels))))
+    figure.legend(loc="outside upper left", ncols=max(1, min(len(labels), 6, fitting)), frameon=False)
 
 
 def _draw_error(axes: Axes, row: Row, style: dict[str, Any]) -> None:

@@ -76,12 +76,12 @@ def find_gain(comparison: Comparison) -> list[Finding]:
     BN-1 does not learn: what it errs on is the network's own, and what LAW gains on it hangs less on how well the
     network was trained than the error does.
     """
-    ours, theirs = {}, {}
-    for line in comparison.rows if comparison.fair else ():
-        if line.row.finished and line.theirs is not None and not line.remarks:
-            ours[line.row.method], theirs[line.row.method] = line.row.summaries[0].mean, line.theirs.summaries[0]
-    own, printed = _gain(ours), _gain(theirs)
-    if own is None or printed is None:
+    lines = [line for line in comparison.rows if line.row.method in (LAW, NORM) and line.row.finished]
+    lines = [line for line in lines if comparison.fair and line.theirs is not None and not line.remarks]
+    ours = {line.row.method: line.row.summaries[0].mean for line in lines}
+    theirs = {line.row.method: line.theirs.summaries[0] for line in lines if line.theirs}
+    own, printed = _ahead(ours), _ahead(theirs)
+    if own is None or printed is None or len(lines) > len(ours):  # of two rows of a method nobody knows which
         return []
     told = [
         f"{whose} {error_text(means[NORM])} − {error_text(means[LAW])} = {difference_text(gain)}"
@@ -91,7 +91,7 @@ def find_gain(comparison: Comparison) -> list[Finding]:
     return [Finding(claim, abs(own - printed) <= NEAR, "; ".join(told))]
 
 
-def _gain(means: Mapping[str, float | None]) -> float | None:
+def _ahead(means: Mapping[str, float | None]) -> float | None:
     law, norm = means.get(LAW), means.get(NORM)
     return None if law is None or norm is None else norm - law
 

@@ -166,20 +166,24 @@ def report_notes(tables: Sequence[Table]) -> list[str]:
 
 def _with_networks_told_apart(tables: list[Table]) -> list[Table]:
     """Name the weights in the names of tables that would share one: the same architecture, trained in other ways."""
-    trained: dict[str, set[str]] = {}
+    trained: dict[str, dict[str, str]] = {}
     for table in tables:
-        trained.setdefault(table.protocol.name, set()).add(_weights(table))
-    return [
-        replace(table, protocol=replace(table.protocol, name=f"{table.protocol.name} ({_weights(table)})"))
-        if _weights(table) and len(trained[table.protocol.name]) > 1
-        else table
-        for table in tables
-    ]
+        weights, sha256 = _weights(table)
+        trained.setdefault(table.protocol.name, {})[sha256] = weights
+    named = []
+    for table in tables:
+        known, (weights, sha256) = trained[table.protocol.name], _weights(table)
+        if len(known) > 1:
+            told = weights if len(set(known.values())) == len(known) else f"{weights} {sha256[:8]}"
+            table = replace(table, protocol=replace(table.protocol, name=f"{table.protocol.name} ({told.strip()})"))
+        named.append(table)
+    return named
 
 
-def _weights(table: Table) -> str:
-    """Return the name of a table's weights; of a file, without the folder it lay in."""
-    return PurePath(str(table.rows[0].first.header["model"].get("weights") or "")).name
+def _weights(table: Table) -> tuple[str, str]:
+    """Return the name of a table's weights, of a file without the folder it lay in, and their sha256."""
+    model = table.rows[0].first.header["model"]
+    return PurePath(str(model.get("weights") or "")).name, str(model.get("sha256") or "unknown")
 
 
 def _order(record: RunRecord) -> tuple[str, str, int, bool, int, str]:
@@ -224,8 +228,14 @@ def _make_table(records: list[RunRecord]) -> Table:
     domains, levels = _columns(kept), severities(kept)
     rows = [_make_row(group, domains, levels) for group in _grouped(kept)]
     rows = _with_differences(_with_marks(_with_labels(rows), domains, levels))
-    notes = left_out + [note for row in rows for note in _row_notes(row)]
+    notes = left_out + _seed_notes(rows) + [note for row in rows for note in _row_notes(row)]
     return Table(describe_protocol(kept), domains, levels, tuple(sorted(rows, key=_row_order)), tuple(notes))
+
+
+def _seed_notes(rows: Sequence[Row]) -> list[str]:
+    if len({tuple(row.seeds) for row in rows if row.finished}) < 2:
+        return []
+    return ["rows have different seeds: a mean is over a row's own, a paired difference over those that two rows share"]
 
 
 def _without_doubles(records: list[RunRecord]) -> tuple[list[RunRecord], list[str]]:

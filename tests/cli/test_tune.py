@@ -10,6 +10,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+from driftlaw.cli import app as commands
 from driftlaw.cli.tune import tune
 from driftlaw.errors import UsageError
 from driftlaw.models import build_model, save_model
@@ -36,7 +37,7 @@ def test_it_writes_what_it_tried_and_does_not_run_it_again(weights, tmp_path):
     grid = ("--grid", "tau=0.6,1.0", "--seeds", "1-2")
     done = invoke(weights, tmp_path, *grid, "--json")
     assert done.exit_code == 0, done.output
-    told = json.loads((tmp_path / "embedded.json").read_text())
+    told = json.loads((tmp_path / "embedded-tiny.json").read_text())
     assert json.loads(done.stdout) == told
     assert [trial["tried"] for trial in told["trials"]] == [{"tau": 1.0}, {"tau": 0.6}]
     records = [tmp_path / told["folder"] / name for trial in told["trials"] for name in trial["records"]]
@@ -46,7 +47,45 @@ def test_it_writes_what_it_tried_and_does_not_run_it_again(weights, tmp_path):
     assert again.exit_code == 0
     assert "chosen of 2 trials: --set law.tau=" in again.stdout
     assert {path: path.stat().st_mtime_ns for path in records} == before
-    assert json.loads((tmp_path / "embedded.json").read_text())["trials"] == told["trials"]
+    assert json.loads((tmp_path / "embedded-tiny.json").read_text())["trials"] == told["trials"]
+
+
+def test_what_was_chosen_is_a_row_of_the_table_of_that_network_and_of_no_other(weights, tmp_path, monkeypatch):
+    monkeypatch.setenv("DRIFTLAW_DATA", str(tmp_path / "data"))
+    grid = ("--grid", "learning_rate=5e-4", "--grid", "tau=0.6", "--search", "grid")
+    out = ("--limit", "20", "--device", "cpu", "--out", str(tmp_path / "tuning"))
+    # CIFAR-10 is not here: tuned on the embedded images, under the name that the benchmark has with these weights
+    chosen = ("--network", str(weights), "--set", "stream.dataset=cifar10-embedded")
+    done = CliRunner().invoke(app, ["cifar10-c", *chosen, *grid, *out])
+    assert done.exit_code == 0, done.output
+    assert "reproduce table1 --datasets cifar10-c --network" in done.stdout
+    document = tmp_path / "tuning" / "cifar10-c-tiny.json"
+    told = json.loads(document.read_text())
+    assert len(told["model"]["sha256"]) == 64
+    document.write_text(json.dumps(told | {"settings": {"learning_rate": 5e-4}}))  # whichever was chosen
+
+    def rates(*network):
+        words = ["reproduce", "table1", "--datasets", "cifar10-c", "--methods", "law", "--seeds", "1", "--dry-run"]
+        planned = CliRunner().invoke(commands, [*words, "--json", "--out", str(tmp_path), *network])
+        assert planned.exit_code == 0, planned.output
+        return [cell["settings"]["learning_rate"] for cell in json.loads(planned.stdout)["cells"]]
+
+    assert rates("--network", str(weights)) == [1e-3, 5e-4]
+    assert rates("--network", "embedded") == [1e-3]
+    assert rates() == [1e-3]
+
+
+def test_what_was_chosen_with_other_weights_is_not_written_over(weights, tmp_path):
+    for name, seed in (("one", 1), ("two", 2)):
+        torch.manual_seed(seed)
+        save_model(build_model("wrn_10_1", num_classes=10), tmp_path / name / "same.safetensors")
+    words = ["embedded", "--limit", "20", "--device", "cpu", "--grid", "tau=1.0", "--out", str(tmp_path), "--network"]
+    assert CliRunner().invoke(app, [*words, str(tmp_path / "one" / "same.safetensors")]).exit_code == 0
+    before = (tmp_path / "embedded-same.json").read_bytes()
+    refused = CliRunner().invoke(app, [*words, str(tmp_path / "two" / "same.safetensors")])
+    assert isinstance(refused.exception, UsageError)
+    assert "other weights" in str(refused.exception)
+    assert (tmp_path / "embedded-same.json").read_bytes() == before
 
 
 def test_a_stream_much_shorter_than_the_benchmarks_is_remarked_upon(weights, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
@@ -156,11 +157,26 @@ def test_a_row_is_tuned_with_the_network_of_its_table(tmp_path):
 def test_what_was_tuned_with_another_network_is_refused(tmp_path):
     document = {"settings": {"learning_rate": 5e-4}, "model": {"weights": "another"}}
     (tmp_path / "cifar10-c.json").write_text(json.dumps(document))
-    with pytest.raises(DataError, match=r"tuned with the network another, .* --network wrn_28_10-cifar10`"):
+    with pytest.raises(DataError, match=r"with the network another, .* `driftlaw tune cifar10-c --out .*`"):
         plan("table1", tuning=tmp_path)
+    assert plan("table1", tuning=tmp_path, methods=["source"])  # LAW's settings are nothing to it
+    document = {"settings": {"learning_rate": 5e-4}, "method": "tent"}
+    (tmp_path / "cifar10-c-tent.json").write_text(json.dumps(document))
+    with pytest.raises(DataError, match=r"chosen for tent .* tune cifar10-c --network tent --out"):
+        plan("table1", tuning=tmp_path, network="tent")
 
 
-@pytest.mark.parametrize("text", ["{", "{}", "[]", '{"settings": 3}'])
+def test_weights_are_the_same_by_their_content_and_not_by_their_name(tmp_path):
+    document = {"settings": {"tau": 1.3}, "model": {"weights": "./here/longer.pt", "sha256": "a" * 64}}
+    (tmp_path / "cifar10-c-longer.json").write_text(json.dumps(document))
+    read = partial(read_tuned, tmp_path, "cifar10-c", "longer")
+    assert read(lambda weights: "a" * 64) == {"tau": 1.3}
+    for unlike in (lambda weights: "b" * 64, lambda weights: ""):
+        with pytest.raises(DataError, match="other weights"):
+            read(unlike)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[]", '{"settings": 3}', '{"settings": {}, "model": null}'])
 def test_a_damaged_file_of_settings_is_told(tmp_path, text):
     (tmp_path / "cifar10-c.json").write_text(text)
     with pytest.raises(DataError, match="driftlaw tune"):

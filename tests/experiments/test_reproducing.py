@@ -66,6 +66,14 @@ def test_the_embedded_default_stands_in_where_nothing_else_is_there(stock, tmp_p
     assert len(prospect.reasons()) == 3
 
 
+def test_settings_chosen_for_the_benchmarks_network_do_not_go_with_what_stands_in(stock, tmp_path):
+    (tmp_path / "cifar10-c.json").write_text('{"settings": {"learning_rate": 5e-4}}')
+    cells = plan_experiment("table1", datasets=["cifar10-c"], seeds=[1], methods=["law"], tuning=tmp_path)
+    prospect = prepare(cells, tmp_path / "out", stock)
+    assert len(cells) == 2
+    assert [(cell.preset, cell.settings["learning_rate"]) for cell in prospect.to_run] == [("embedded", 1e-3)]
+
+
 def test_nothing_stands_in_beside_records_of_the_benchmark_itself(stock, tmp_path):
     cells = plan_experiment("table1", datasets=["cifar10-c"], seeds=[1], methods=["source", "law"])
     write_record(make_record("source"), cells[0].sink(tmp_path))

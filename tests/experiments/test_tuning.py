@@ -7,6 +7,7 @@ import pytest
 
 from driftlaw.corruptions import list_corruptions
 from driftlaw.errors import UsageError
+from driftlaw.experiments.plans import read_tuned
 from driftlaw.experiments.tuning import (
     at_the_edge,
     check_networks,
@@ -230,8 +231,23 @@ def test_another_network_has_a_file_and_records_of_its_own():
     assert other.cells[0].file_name != own.cells[0].file_name
     same = plan_tuning("cifar10-c", network=own.cells[0].model["weights"])
     assert same.file_name == own.file_name
+    set_otherwise = plan_tuning("cifar10-c", assignments=["model.weights=wrn_28_10-longer"])
+    assert set_otherwise.file_name == other.file_name
+    back = plan_tuning("cifar10-c", assignments=["model.weights=x"], network=own.cells[0].model["weights"])
+    assert back.file_name == own.file_name
     embedded = plan_tuning("cifar10-c", network="embedded").cells[0]
     assert embedded.model["weights"] == plan_tuning("embedded").cells[0].model["weights"]
+
+
+@pytest.mark.parametrize("network", [None, "wrn_28_10-longer", "here/longer net.safetensors", "embedded"])
+def test_what_is_written_for_a_network_is_read_for_it(tmp_path, network):
+    plan = plan_tuning("cifar10-c", network=network)
+    outcome, _ = searched(plan, bowl)
+    document = tuning_document(plan, outcome, command="driftlaw tune", folder="there", sha256="a" * 64)
+    write_tuning(document, tmp_path / plan.file_name)
+    for sha256 in ("a" * 64, ""):
+        found = read_tuned(tmp_path, "cifar10-c", network, lambda weights, sha256=sha256: sha256)
+        assert found == document["settings"]
 
 
 def test_it_is_told_after_every_trial():

@@ -248,7 +248,14 @@ def test_the_environments_data_folder_is_the_default(tmp_path, monkeypatch):
             "wrn_40_2-cifar100",
             "driftlaw train --dataset cifar100 --model wrn_40_2 --set augmentation=augmix --set normalise=half",
         ),
-        ("wrn_28_10-longer", "driftlaw train --model wrn_28_10 --out .*weights/wrn_28_10-longer.safetensors"),
+        (
+            "wrn_28_10-longer",
+            "driftlaw train --dataset cifar10 --model wrn_28_10 --out .*/wrn_28_10-longer.safetensors",
+        ),
+        (
+            "wrn_40_2-cifar100-200epochs.safetensors",
+            "driftlaw train --dataset cifar100 --model wrn_40_2 .*=augmix .* --out .*-200epochs.safetensors",
+        ),
     ],
 )
 def test_a_network_without_weights_says_how_to_make_them(tmp_path, name, command):

@@ -59,8 +59,22 @@ def test_a_stream_that_comes_round_is_drawn_by_round():
 
 def test_a_stream_of_one_round_or_an_unfinished_one_is_not(table):
     assert figures.draw_error_by_round(table) is None
-    begun = in_rounds(make_record("law", [40, 20], finished=False, batches_done=3), [0, 1])
+    begun = in_rounds(make_record("law", [40, 20], seed=3, finished=False, batches_done=3), [0, 1])
     assert figures.draw_error_by_round(make_tables([begun])[0]) is None
+    ended = [in_rounds(make_record("law", [first, 20], seed=seed), [0, 1]) for seed, first in ((1, 40), (2, 20))]
+    picture = figures.draw_error_by_round(make_tables([begun, *ended])[0])
+    assert texts(picture).count("LAW") == 1
+    assert "LAW 30.0 to 20.0" in picture.description
+
+
+def test_long_labels_make_a_legend_of_fewer_columns():
+    def columns(words):
+        records = [make_record("law", settings={words: number}) for number in range(6)]
+        picture = figures.draw_error_along_stream(make_tables(records)[0])
+        elements = ElementTree.fromstring(picture.svg).iter("{http://www.w3.org/2000/svg}text")
+        return len({element.get("x") for element in elements if "LAW" in (element.text or "")})
+
+    assert columns("a") > columns("a" * 60) >= 1
 
 
 def test_all_layers_are_named_where_they_are_few(table):

@@ -45,7 +45,8 @@ def test_what_law_gains_on_bn_1_does_not_hang_on_how_good_the_network_is(law, no
 
 def test_without_bn_1_or_with_other_settings_there_is_no_gain_to_compare():
     tuned = [("law", 16, {**PAPERS, "learning_rate": 5e-4}), ("norm", 21, {})]
-    for runs in ([("law", 16, PAPERS)], tuned):
+    twice = [("law", 16, PAPERS), ("norm", 21, {}), ("norm", 30, {"momentum": 0.1})]
+    for runs in ([("law", 16, PAPERS)], tuned, twice):
         table = table_of(*runs, header={"model": {"name": "wrn_28_10"}})
         assert findings.find_gain(compare_with_paper(table)) == []
 

@@ -113,6 +113,15 @@ def test_tables_of_one_architecture_are_told_apart_by_their_weights_where_these_
     (alone,) = names("short")
     assert alone.endswith("· wrn_28_10")
     assert names("short", "at home/longer.pt") == [f"{alone} (longer.pt)", f"{alone} (short)"]
+    first, second = names("here/best.pt", "there/best.pt")
+    assert first != second
+    assert first.startswith(f"{alone} (best.pt ")
+
+
+def test_rows_of_different_seeds_are_remarked_upon():
+    few, many = [make_record("law")], [make_record("tent", seed=seed) for seed in (1, 2)]
+    assert any("different seeds" in note for note in make_tables([*few, *many])[0].notes)
+    assert not any("seeds" in note for note in make_tables([*few, many[0]])[0].notes)
 
 
 def test_two_settings_of_a_method_are_told_apart_by_what_differs_alone():
