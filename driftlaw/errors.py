@@ -25,7 +25,7 @@ class DataError(DriftlawError):
 
 
 class DriftlawWarning(UserWarning):
-    """Something a user should know of, and the work goes on; it names the line of the user's own code that led to it."""
+    """Something a user should know of, and the work goes on; it names the line of the user's code that led to it."""
 
 
 def warn_user(text: str) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from driftlaw.reports.step_times import StepTimes
 
 _STDOUT = Path("-")
+_SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".tex": "latex", ".csv": "csv", ".json": "json"}
 
 
 def report(
@@ -28,7 +29,8 @@ def report(
         typer.Option(
             "--format",
             "-f",
-            help="html (the default; md with --compare), md, brief (md), latex, csv, json or terminal.",
+            help="html, md, brief (md), latex, csv, json or terminal; by default as --out ends, else html, with "
+            "--compare md.",
         ),
     ] = None,
     out: Annotated[
@@ -65,7 +67,7 @@ def report(
     from driftlaw.reports.measures import parse_columns
     from driftlaw.reports.step_times import with_step_times
 
-    format = format or ("md" if compare else "html")
+    format = format or (out and _SUFFIXES.get(out.suffix.lower())) or ("md" if compare else "html")
     check_format(format, compare)
     target = _target(out, format)
     if all(path.suffix == ".json" for path in runs):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -31,6 +31,7 @@ from driftlaw.contract.execution import (
 )
 from driftlaw.contract.images import ValueCheck, shape_problems
 from driftlaw.contract.lanes import can_have_lanes
+from driftlaw.contract.locks import Lock
 from driftlaw.contract.network import own_copy, unwrapped
 from driftlaw.contract.nouns import Output
 from driftlaw.contract.small_batches import SmallBatches, lacks_variance, recent_images, stored_statistics
@@ -95,7 +96,8 @@ class Adapter(nn.Module, ABC):
         self.generator.manual_seed(seed)
         self.steps = 0
         self.known: dict[str, Any] = {}  # what the host has read of the state; emptied whenever the state is replaced
-        self._said_small = False
+        self._said_small = self._said_broken = False
+        self._lock = Lock()
         self._values = ValueCheck()
         self._replays = Replays(self._setting("capture", "off"), self._setting("overlap", True))
         with torch.inference_mode(False):  # tensors made in inference mode could never learn
@@ -154,27 +156,31 @@ class Adapter(nn.Module, ABC):
 
         A batch below ``minimum_batch`` is answered and not learned from, and does not count as a step.
         """
-        images = self._checked(images)
-        passes = passes_in(self._in_bf16(images), images.device)
-        compiled = running_compiled(self._compiled)
-        with torch.inference_mode(False), torch.enable_grad(), passes, compiled, self._in_our_words(images):
-            images = images.clone() if images.is_inference() else images.detach()
-            output = self._run(self._adapt_or_answer, self._completed(images))
-        if self.recent is None:
-            return output
-        self.recent.keep(images)
-        return Output(output.logits[-len(images) :], output.facts)
+        with self._lock:
+            images = self._checked(images)
+            passes = passes_in(self._in_bf16(images), images.device)
+            compiled = running_compiled(self._compiled)
+            with torch.inference_mode(False), torch.enable_grad(), passes, compiled, self._in_our_words(images):
+                images = images.clone() if images.is_inference() else images.detach()
+                output = self._run(self._adapt_or_answer, self._completed(images))
+            self._notice_collapse(output.logits)
+            if self.recent is None:
+                return output
+            self.recent.keep(images)
+            return Output(output.logits[-len(images) :], output.facts)
 
     def predict(self, images: Tensor) -> Tensor:
         """Answer and change nothing."""
-        images = self._checked(images)
-        with torch.no_grad(), passes_in(self._in_bf16(images), images.device), self._in_our_words(images):
-            return self._run(self._answer, self._completed(images))[-len(images) :]
+        with self._lock:
+            images = self._checked(images)
+            with torch.no_grad(), passes_in(self._in_bf16(images), images.device), self._in_our_words(images):
+                return self._run(self._answer, self._completed(images))[-len(images) :]
 
     def reset(self) -> None:
         """Go back, bit for bit, to the state after construction."""
-        with torch.inference_mode(False):
+        with self._lock, torch.inference_mode(False):
             self._restore(self._birth)
+        self._said_broken = False
 
     def train(self, mode: bool = True) -> Adapter:
         """Change nothing: an adapter sets its own modes, so that ``.eval()`` around it is harmless."""
@@ -344,6 +350,16 @@ class Adapter(nn.Module, ABC):
         self._say_once(f"a batch of {len(images)} is answered and not learned from: {reason}")
         return Output(self._answer(images))
 
+    def _notice_collapse(self, logits: Tensor) -> None:
+        """Say once that a network has gone to pieces; a GPU is not made to wait for a look at every answer."""
+        if self._said_broken or logits.device.type != "cpu" or bool(logits.isfinite().all()):
+            return
+        self._said_broken = True
+        warn_user(
+            "some answers are not finite: what was learned from them may be lost for good, look at the network and its "
+            "images; reset() goes back to the source, a saved state to before; this is said once"
+        )
+
     def _say_once(self, text: str) -> None:
         if not self._said_small:
             warn_user(f"{text}; this is said once")
@@ -401,8 +417,9 @@ class Adapter(nn.Module, ABC):
         if differing:
             told = "the saved state was made with other settings: " + ", ".join(differing)
             warn_user(f"{told}; this adapter's own hold, weights and moments are the saved ones")
-        self._check_fit(state_dict)
-        with torch.inference_mode(False):
+        self._check_fit(state_dict, differing)
+        with self._lock, torch.inference_mode(False):
+            self._keep_own_source(state_dict)
             found = super().load_state_dict(state_dict, strict=strict, assign=assign)
         if assign:
             self._replays.forget()
@@ -418,7 +435,22 @@ class Adapter(nn.Module, ABC):
         then = {name: saved.get(name, _as_json(entry.get_default())) for name, entry in fields.items()}
         return [f"{name} ({then[name]} there, {own[name]} here)" for name in own if then[name] != own[name]]
 
-    def _check_fit(self, state_dict: Mapping[str, Any]) -> None:
+    def _keep_own_source(self, state_dict: Mapping[str, Any]) -> None:
+        """Keep the frozen weights that a state of another source replaces: a reset must not leave half of each."""
+        own = {f"model.{name}": value for name, value in self.model.named_parameters() if not value.requires_grad}
+        replaced = [
+            name
+            for name, value in own.items()
+            if name in state_dict and not torch.equal(state_dict[name].to(value), value)
+        ]
+        if replaced:
+            self._birth["tensors"] |= {name: own[name].detach().clone() for name in replaced}
+            warn_user(
+                f"the saved state was made from another source network ({replaced[0]} differs): it is taken over "
+                "whole, and reset() goes back to this adapter's own"
+            )
+
+    def _check_fit(self, state_dict: Mapping[str, Any], settings: Sequence[str] = ()) -> None:
         """Refuse a state of another network before anything of it is taken over."""
         own = {name: _kind_of(value) for name, value in self.state_dict().items()}
         given = {name: _kind_of(value) for name, value in state_dict.items()}
@@ -430,7 +462,10 @@ class Adapter(nn.Module, ABC):
             named = [
                 f"{name}: expected {own.get(name, 'nothing')}, found {given.get(name, 'nothing')}" for name in differing
             ]
-            raise collected("this state belongs to another network or another optimizer:", named[:8])
+            whose = (
+                f"was made with other settings ({', '.join(settings)})" if settings else "belongs to another network"
+            )
+            raise collected(f"this state {whose} and does not fit:", named[:8])
 
     def _of_type(self, kind: type) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if isinstance(value, kind)}
@@ -480,10 +515,15 @@ class Adapter(nn.Module, ABC):
 
     @contextmanager
     def _in_our_words(self, images: Tensor) -> Iterator[None]:
-        """Turn what a convolution says of a wrong number of channels into what the caller can do about it."""
+        """Turn what torch says of a wrong number of channels, or of no gradient, into what a caller can do about it."""
         try:
             yield
         except RuntimeError as error:
+            if "does not require grad" in str(error):
+                raise UsageError(
+                    f"no gradient comes back through this network, and {self.name} learns by it: its forward runs "
+                    "under torch.no_grad() or detaches its answer, or its parameters were frozen after adapt()"
+                ) from error
             first = next((layer for layer in self.model.modules() if isinstance(layer, nn.Conv2d)), None)
             found = images.shape[1]
             if first is None or "channels" not in str(error) or found == first.in_channels:

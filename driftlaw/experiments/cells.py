@@ -210,5 +210,7 @@ def parse_seeds(text: str) -> list[int]:
         low, dash, high = part.strip().partition("-")
         if not low.isdigit() or (dash and not high.isdigit()):
             raise UsageError(f"--seeds {text}: expected numbers such as 1 or 1,2,3 or 1-5")
+        if dash and int(high) < int(low):
+            raise UsageError(f"--seeds {text}: {part.strip()} goes down; write {high}-{low}")
         seeds += range(int(low), int(high if dash else low) + 1)
     return seeds

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from driftlaw.errors import DataError, collected, unknown
+from driftlaw.errors import DataError, UsageError, collected, unknown
 from driftlaw.experiments.cells import Cell, name_with_weights, weights_of
 from driftlaw.settings import merge, read_preset
 
@@ -257,6 +257,8 @@ def plan_experiment(
         measures: what is measured beside error and cost.
     """
     experiment = find_experiment(name)
+    if limit is not None and limit < 1:
+        raise UsageError(f"--limit {limit}: expected a number of images a domain, 1 or more")
     chosen = list(datasets) if datasets is not None else list(experiment.datasets)
     _refuse_unknown(experiment, chosen, methods)
     cells = []

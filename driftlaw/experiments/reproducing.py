@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from driftlaw.errors import collected
-from driftlaw.experiments.cells import Cell
+from driftlaw.errors import UsageError, collected
+from driftlaw.experiments.cells import Cell, weights_of
 from driftlaw.experiments.plans import without_doubles
 from driftlaw.experiments.stock import Stock, has_stand_in, with_embedded, with_network
 from driftlaw.files import atomic_path
@@ -65,22 +65,24 @@ def prepare(
         cells: of one experiment.
         out: the folder of all experiments' records.
         stock: what lies on this machine.
-        network: weights to take in place of every cell's own.
+        network: weights to take in place of every cell's own; they must be there.
         again: act as if there were no records.
     """
     if network is not None:
+        if problem := stock.network(weights_of(network)).problem:
+            raise UsageError(f"--network {network}: {problem}")  # nothing stands in for what a person has named
         cells = without_doubles(with_network(cells, network, stock))
     prospect = Prospect()
     for preset in dict.fromkeys(cell.preset for cell in cells):
         group = [cell for cell in cells if cell.preset == preset]
-        _look_at(group, prospect, out, stock, again)
+        _look_at(group, prospect, out, stock, again, replaceable=network is None)
     _refuse_other_networks(prospect, out, stock)
     return prospect
 
 
-def _look_at(group: list[Cell], prospect: Prospect, out: Path, stock: Stock, again: bool) -> None:
+def _look_at(group: list[Cell], prospect: Prospect, out: Path, stock: Stock, again: bool, *, replaceable: bool) -> None:
     known = {} if again else _records_of(group, out)
-    if not known and all(has_stand_in(cell) and stock.problems(cell) for cell in group):
+    if replaceable and not known and all(has_stand_in(cell) and stock.problems(cell) for cell in group):
         problem = "; ".join(stock.problems(group[0]))
         prospect.stood_in.append(
             f"{group[0].preset} cannot be run here ({problem}): the embedded network and images stand in for it, "

@@ -180,9 +180,13 @@ def find_records(paths: Iterable[Path]) -> list[Path]:
 
 
 def _is_run(path: Path) -> bool:
-    """Tell whether a file opens with a run's header; other people's lines in a folder are none of our business."""
+    """Tell whether a file opens with a run's header; other people's lines in a folder are none of our business.
+
+    A file whose first line is no JSON at all may be a run that was damaged: who reads it will say so.
+    """
+    opening = first_line(path)
     try:
-        header = json.loads(first_line(path))
+        header = json.loads(opening)
     except ValueError:
-        return False
+        return bool(opening.strip())
     return isinstance(header, dict) and header.get("format") == FORMAT

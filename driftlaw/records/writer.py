@@ -7,6 +7,11 @@ from io import FileIO
 from pathlib import Path
 from types import TracebackType
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 from driftlaw.errors import DataError
 from driftlaw.files import writable_folder
 from driftlaw.records.jsonl import Line, dump_line, read_lines
@@ -22,10 +27,25 @@ class RecordWriter:
         position = _end_of_line(path, keep_lines) if keep_lines else 0
         # Unbuffered: a buffer would keep what a full disk refused, and try to write it again on closing.
         try:
-            self._file: FileIO = path.open("r+b" if keep_lines else "wb", buffering=0)
+            self._file = FileIO(path, "r+", opener=_open_or_make)
         except OSError as error:
             raise DataError(f"cannot write {path}: {error.strerror}; choose another place") from error
+        self._lock()  # before anything of it is cut
         self._cut_back(position)
+
+    def _lock(self) -> None:
+        """Keep others from writing the same file for as long as it is open, where files can be locked."""
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._file.close()
+            raise DataError(
+                f"{self.path} is being written by another process: wait for it, or choose another place"
+            ) from error
+        except OSError:  # a file system without locks
+            return
 
     def write(self, line: Line) -> None:
         """Append one line; on a full disk the file is cut back to its last whole line."""
@@ -59,6 +79,11 @@ class RecordWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _open_or_make(path: str, flags: int) -> int:
+    """Open a file for reading and writing; unlike mode «w», nothing that is in it is lost."""
+    return os.open(path, flags | os.O_CREAT, 0o666)
 
 
 def _end_of_line(path: Path, lines: int) -> int:

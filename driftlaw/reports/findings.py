@@ -105,7 +105,7 @@ def find_lowest_source_free(table: Table) -> list[Finding]:
         return []
     nearest = rivals[0]
     gap = paired_difference(law.records, nearest.records)
-    holds = gap is not None and gap.high < 0.0
+    holds = gap is not None and gap.leaves_zero_out and not gap.is_above_zero
     claim = f"{table.protocol.name}: LAW errs less than every other source-free method that was run, beyond doubt"
     return [
         Finding(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from statistics import fmean
 from typing import Any
 
@@ -14,6 +15,7 @@ from driftlaw.records import RunRecord
 
 RESAMPLES = 10_000
 LEVEL = 0.95
+LEAST = 6  # pairs: of five, all have the same sign by chance once in sixteen times, more often than LEVEL allows
 _SEED = 0  # of the resampling: the same records give the same interval
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -42,7 +44,12 @@ class Difference:
     @property
     def leaves_zero_out(self) -> bool:
         """Whether the sign of the difference is beyond doubt, as far as the resamples tell."""
-        return self.low > 0.0 or self.high < 0.0
+        return self.seeds * self.units >= LEAST and (self.low > 0.0 or self.high < 0.0)
+
+    @property
+    def is_above_zero(self) -> bool:
+        """Whether the first method errs more than the second, beyond doubt."""
+        return self.leaves_zero_out and self.low > 0.0
 
 
 def bootstrap_interval(
@@ -122,6 +129,11 @@ def _by_domain(record: RunRecord, severity: int | None) -> dict[str | int, float
 
 
 def _by_batch(record: RunRecord, domain: str, severity: int | None) -> dict[str | int, float]:
+    """Return the error of every batch of a domain; a batch that comes round again is one, with its mean error."""
     wanted = [line for line in record.batches if line["domain"]["name"] == domain]
-    lines = [line for line in wanted if severity in (None, line["domain"]["severity"])]
-    return {number: 100.0 * line["wrong"] / line["images"] for number, line in enumerate(lines)}
+    errors: dict[str | int, list[float]] = {}
+    for _, lines in groupby(wanted, key=lambda line: line["domain"]["round"]):
+        of_severity = [line for line in lines if severity in (None, line["domain"]["severity"])]
+        for number, line in enumerate(of_severity):
+            errors.setdefault(number, []).append(100.0 * line["wrong"] / line["images"])
+    return {number: fmean(values) for number, values in errors.items()}

@@ -359,7 +359,7 @@ def _column_marks(rows: list[Row], column: str, index: int, domain: str | None, 
         for _, rival in ranked[1:]
     )
     alone = printed.count(printed[lowest]) == 1
-    parted = len(ranked) > 1 and alone and all(gap is not None and gap.low > 0.0 for gap in differences)
+    parted = len(ranked) > 1 and alone and all(gap is not None and gap.is_above_zero for gap in differences)
     low = ["second" if value in levels else "" for value in printed]
     return ["best" if parted and place_of == lowest else mark for place_of, mark in enumerate(low)]
 

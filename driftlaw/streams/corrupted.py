@@ -263,6 +263,11 @@ def _same_images(like: CorruptedStream, settings: StreamSettings, given: Any) ->
 
 
 def _settings_of(given: str | Mapping[str, Any] | StreamSettings, changes: Mapping[str, Any]) -> StreamSettings:
+    if not isinstance(given, str | Mapping | StreamSettings):
+        raise UsageError(
+            f"a stream is made from the name of a preset or from settings, not from a {type(given).__name__}; images "
+            'of your own: make_stream("embedded", source=dataset)'
+        )
     if isinstance(given, StreamSettings):
         values: Mapping[str, Any] = given.model_dump()
     else:

@@ -59,6 +59,16 @@ def test_text_goes_to_a_file_where_one_is_named(runs):
     assert len(json.loads((runs / "new/folder/report.json").read_text())["tables"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "start"), [("a.md", "###"), ("a.tex", "% needs"), ("a.CSV", "protocol,"), ("a", "<!")]
+)
+def test_the_format_is_what_the_name_of_the_file_says(runs, name, start):
+    assert invoke("runs", "--out", name).exit_code == 0
+    assert (runs / name).read_text(encoding="utf-8").startswith(start)
+    invoke("runs", "--format", "html", "--out", name)
+    assert (runs / name).read_text(encoding="utf-8").startswith("<!")
+
+
 def test_methods_can_be_chosen(runs):
     document = json.loads(invoke("runs", "-f", "json", "--methods", "law").stdout)
     assert [row["method"] for row in document["tables"][0]["rows"]] == ["law"]

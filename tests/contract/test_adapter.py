@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import pickle
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -173,6 +174,46 @@ def test_a_step_that_fails_is_not_counted_and_channels_are_told_of(adapter):
     assert differences(before, state_of(adapter)) == []
 
 
+@pytest.mark.parametrize("method", ["law", "tent"])
+def test_a_network_through_which_no_gradient_comes_is_told_of(method):
+    class Sealed(nn.Sequential):
+        @torch.no_grad()
+        def forward(self, images):
+            return super().forward(images)
+
+    with pytest.raises(UsageError, match=f"no gradient comes back .* {method} learns by it"):
+        driftlaw.adapt(Sealed(*small_model()), method)(make_images())
+
+
+@pytest.mark.parametrize("method", ["law", "tent"])
+def test_answers_that_are_not_finite_are_told_of_once(method):
+    class Brittle(nn.Sequential):
+        def forward(self, images):
+            return super().forward(images) / (images.mean() > 0.01)
+
+    adapter = driftlaw.adapt(Brittle(*small_model()), method)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        adapter(make_images())
+    for _ in range(2):
+        with pytest.warns(UserWarning, match=r"answers are not finite: .* reset\(\) goes back") as told:
+            adapter(torch.zeros(4, 3, 16, 16))
+            adapter(make_images(1))
+        assert len(told) == 1
+        adapter.reset()
+        assert adapter.predict(make_images()).isfinite().all()
+
+
+def test_threads_that_share_an_adapter_take_turns():
+    images = [make_images(number) for number in range(12)]
+    adapter = driftlaw.adapt(tiny_model(), "law")
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(adapter, images))
+    assert adapter.steps == len(images)
+    assert all(answer.isfinite().all() for answer in answers)
+    assert pickle.loads(pickle.dumps(adapter)).steps == copy.deepcopy(adapter).steps == len(images)
+
+
 def test_other_errors_of_a_network_come_through_as_they_are(adapter):
     with pytest.raises(RuntimeError, match="mat1 and mat2") as caught:
         adapter(make_images()[:, :, :8])
@@ -298,6 +339,30 @@ def test_a_rate_that_a_method_changed_along_the_way_is_resumed(adapter):
     other = Good(small_model())
     other.load_state_dict(adapter.state_dict())
     assert other.optimizer.param_groups[0]["lr"] == 0.003
+
+
+def test_a_state_of_another_source_is_told_of_and_a_reset_is_whole(adapter):
+    torch.manual_seed(1)
+    other = Good(small_model())
+    own, images = network_of(other), make_images()
+    adapter(images)
+    with pytest.warns(UserWarning, match=r"another source network \(model.3.weight differs\).* reset\(\) goes back"):
+        other.load_state_dict(adapter.state_dict())
+    assert torch.equal(other.predict(images), adapter.predict(images))
+    other.reset()
+    assert not differences(own, network_of(other))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        other.load_state_dict(other.state_dict())
+
+
+def test_a_state_that_does_not_fit_for_its_settings_says_which():
+    saved = driftlaw.adapt(tiny_model(), "norm", statistics="window").state_dict()
+    with (
+        pytest.warns(UserWarning, match="other settings"),
+        pytest.raises(UsageError, match=r"other settings \(statistics \(window there, batch here\)\) and does not fit"),
+    ):
+        driftlaw.adapt(tiny_model(), "norm").load_state_dict(saved)
 
 
 def test_what_is_loaded_becomes_its_own(adapter):

@@ -80,7 +80,7 @@ def test_wrong_assignments_are_told(assignments, told):
         plan("law", *assignments)
 
 
-@pytest.mark.parametrize("text", ["one", "1-", "-1", "1,,2"])
+@pytest.mark.parametrize("text", ["one", "1-", "-1", "1,,2", "3-1"])
 def test_wrong_seeds_are_told(text):
     with pytest.raises(UsageError, match="--seeds"):
         parse_seeds(text)

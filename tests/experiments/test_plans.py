@@ -116,6 +116,12 @@ def test_what_an_experiment_does_not_have_is_told(name, more, told):
         plan_experiment(name, seeds=[1], **more)
 
 
+@pytest.mark.parametrize("limit", [0, -5])
+def test_a_limit_that_leaves_no_image_is_refused(limit):
+    with pytest.raises(UsageError, match=f"--limit {limit}: expected a number of images"):
+        plan_experiment("table1", seeds=[1], limit=limit)
+
+
 # --- LAW tuned on held-out corruptions -------------------------------------------------------------------------------
 
 

@@ -66,6 +66,13 @@ def test_the_embedded_default_stands_in_where_nothing_else_is_there(stock, tmp_p
     assert len(prospect.reasons()) == 3
 
 
+@pytest.mark.parametrize("network", ["nosuch", "here/nosuch.safetensors", "wrn_28_10-cifar10"])
+def test_nothing_stands_in_for_a_network_that_was_asked_for(stock, tmp_path, network):
+    cells = plan_experiment("table1", datasets=["cifar10-c"], seeds=[1], methods=["source"])
+    with pytest.raises(UsageError, match=f"--network {network}: no "):
+        prepare(cells, tmp_path, stock, network=network)
+
+
 def test_settings_chosen_for_the_benchmarks_network_do_not_go_with_what_stands_in(stock, tmp_path):
     (tmp_path / "cifar10-c.json").write_text('{"settings": {"learning_rate": 5e-4}}')
     cells = plan_experiment("table1", datasets=["cifar10-c"], seeds=[1], methods=["law"], tuning=tmp_path)

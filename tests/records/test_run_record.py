@@ -127,6 +127,15 @@ def test_records_are_found_all_the_way_down_each_once(tmp_path):
     assert find_records(iter([two, one])) == [two, one]
 
 
+def test_a_record_whose_first_line_is_damaged_does_not_vanish_from_a_folder(tmp_path):
+    write(tmp_path / "whole.jsonl", HEADER)
+    damaged = write(tmp_path / "damaged.jsonl", HEADER)
+    damaged.write_bytes(b"x" + damaged.read_bytes()[1:])
+    assert damaged in find_records([tmp_path])
+    with pytest.raises(DataError, match="damaged"):
+        read_record(damaged)
+
+
 def test_a_file_that_was_named_is_taken_whatever_it_holds(tmp_path):
     path = write(tmp_path / "other.jsonl", {"format": "driftlaw-train-1"})
     assert find_records([path]) == [path]

@@ -23,6 +23,20 @@ def test_lines_are_on_disk_one_by_one(tmp_path):
     assert path.read_bytes() == b"".join(map(dump_line, LINES))
 
 
+def test_a_record_that_another_writes_is_refused_and_not_touched(tmp_path):
+    path = tmp_path / "run.jsonl"
+    with RecordWriter(path) as first:
+        first.write({"a": 1})
+        for keep_lines in (0, 1):
+            with pytest.raises(DataError, match="being written by another process"):
+                RecordWriter(path, keep_lines=keep_lines)
+        first.write({"b": 2})
+    assert read_lines(path) == [{"a": 1}, {"b": 2}]
+    with RecordWriter(path, keep_lines=1) as next_one:
+        next_one.write({"c": 3})
+    assert read_lines(path) == [{"a": 1}, {"c": 3}]
+
+
 def test_a_new_record_replaces_an_old_one(tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_bytes(b"something older and longer than the new one\n" * 9)

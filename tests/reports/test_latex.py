@@ -10,9 +10,12 @@ from tests.reports.example_records import make_record
 @pytest.fixture
 def text():
     records = [
-        make_record(name, [error] * 15, seed=seed) for name, error in [("source", 45), ("law", 20)] for seed in (1, 2)
+        make_record(name, [error] * 15, seed=seed, batches_a_domain=6)
+        for name, error in [("source", 45), ("law", 20)]
+        for seed in (1, 2)
     ]
-    hostile = make_record("tent", [30] * 15, header={"title": r"50 % {T}_ent & $\ ~^#", "needs_source": True})
+    title = {"title": r"50 % {T}_ent & $\ ~^#", "needs_source": True}
+    hostile = make_record("tent", [30] * 15, header=title, batches_a_domain=6)
     return build_report([*records, hostile], "latex", command="driftlaw report runs")
 
 

@@ -17,7 +17,8 @@ def test_every_row_has_as_many_cells_as_the_heading():
 
 
 def test_best_is_bold_and_second_underlined():
-    text = build_report([make_record("source", [45] * 15), make_record("law", [20] * 15)], "md")
+    runs = [make_record(name, [error] * 15, batches_a_domain=6) for name, error in (("source", 45), ("law", 20))]
+    text = build_report(runs, "md")
     assert "| LAW (1 seed) | yes | **20.0** |" in text
     assert "| Source (1 seed) | yes | <u>45.0</u> |" in text
     assert "| −25.0 |" in text

@@ -37,7 +37,7 @@ class Page(HTMLParser):
 def all_records():
     errors = {"source": 45, "norm": 30, "law": 24}
     return [
-        make_record(name, [error] * 15, seed=seed, path=Path(f"runs/{name}-{seed}.jsonl"))
+        make_record(name, [error] * 15, seed=seed, batches_a_domain=3, path=Path(f"runs/{name}-{seed}.jsonl"))
         for name, error in errors.items()
         for seed in (1, 2)
     ]

@@ -62,7 +62,6 @@ def test_runs_are_paired_by_seed_and_domain():
     found = paired_difference(tent, law)
     assert (found.mean, found.seeds, found.units, found.noun) == (pytest.approx(7.0), 2, 2, "domains")
     assert (found.low, found.high) == pytest.approx((4.0, 10.0))
-    assert found.leaves_zero_out
 
 
 def test_a_single_domain_is_paired_batch_by_batch():
@@ -87,4 +86,5 @@ def test_nothing_in_common_has_no_difference():
 
 @pytest.mark.parametrize(("low", "high", "sure"), [(0.1, 0.2, True), (-0.2, -0.1, True), (-0.1, 0.1, False)])
 def test_an_interval_leaves_zero_out_or_not(low, high, sure):
-    assert Difference(0.0, low, high, 1, 2).leaves_zero_out is sure
+    assert Difference(0.0, low, high, 2, 3).leaves_zero_out is sure
+    assert not Difference(0.0, low, high, 1, 5).leaves_zero_out  # so few may agree by chance

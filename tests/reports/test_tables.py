@@ -37,7 +37,10 @@ def test_seeds_are_averaged_and_their_sample_deviation_told():
 
 def test_the_lowest_and_the_second_lowest_are_marked_in_every_column():
     errors = {"source": [40, 10], "norm": [20, 30], "law": [10, 20]}
-    records = [make_record(name, dict(zip(["fog", "snow"], values, strict=True))) for name, values in errors.items()]
+    records = [
+        make_record(name, dict(zip(["fog", "snow"], values, strict=True)), batches_a_domain=6)
+        for name, values in errors.items()
+    ]
     rows = by_label(make_tables(records)[0])
     assert [[cell.mark for cell in rows[name].domains] for name in ("Source", "BN-1", "LAW")] == [
         ["", "best"],
@@ -54,6 +57,19 @@ def test_best_is_only_who_is_parted_from_every_other_row():
     doubtful = {"norm": [10, 30] * 7 + [20], "law": [19] * 15}
     rows = by_label(make_tables([make_record(name, errors) for name, errors in doubtful.items()])[0])
     assert [rows[name].summaries[0].mark for name in ("LAW", "BN-1")] == ["second", "second"]
+
+
+def test_few_batches_part_nothing_and_rounds_of_the_same_ones_are_few():
+    def mark(batches, rounds):
+        runs = [
+            make_record(*run, batches_a_domain=batches * rounds) for run in (("norm", {"a": 30}), ("law", {"a": 20}))
+        ]
+        for line in [line for run in runs for line in run.batches]:
+            line["domain"]["round"] = line["batch"] // batches
+        return by_label(make_tables(runs)[0])["LAW"].domains[0].mark
+
+    assert mark(6, 1) == mark(6, 3) == "best"
+    assert mark(2, 1) == mark(2, 3) == mark(2, 10) == "second"
 
 
 def test_rows_that_share_no_seed_are_not_parted():

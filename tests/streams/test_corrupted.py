@@ -59,6 +59,11 @@ def same_bits(one, two):
     )
 
 
+def test_images_given_in_place_of_a_preset_are_told_where_they_belong():
+    with pytest.raises(UsageError, match=r"not from a TensorDataset; .*source=dataset"):
+        make_stream(torch.utils.data.TensorDataset(torch.rand(2, 3, 4, 4)))
+
+
 def test_a_batch_is_what_the_contract_says(source):
     stream = made(source)
     batches = list(stream)
