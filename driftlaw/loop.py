@@ -185,6 +185,11 @@ class _Run:
         cost = {} if kind in self.costs else {"cost": self._cost(images, kind)}
         with timed(self.device) as watch:
             output = self.adapter.step(images)
+        if output.logits.shape[1] < self.stream.num_classes:
+            raise UsageError(
+                f"the network answers {output.logits.shape[1]} classes, the stream has {self.stream.num_classes}: take "
+                "a network that was trained on them, or other images"
+            )
         wrong = int((output.logits.argmax(1) != batch.labels.to(self.device)).sum())
         domain = batch.domain
         return {

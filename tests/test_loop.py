@@ -207,3 +207,11 @@ def test_what_is_no_stream_or_no_adapter_is_told(network):
         run([torch.rand(2, 3, 16, 16)], driftlaw.adapt(network, "norm"))
     with pytest.raises(UsageError, match="expected an adapter, found WideResNet"):
         run(NoisyStream(), network)
+
+
+def test_a_network_of_fewer_classes_than_the_stream_has_is_refused():
+    narrow = driftlaw.adapt(build_model("wrn_10_1", num_classes=3), "source")
+    with pytest.raises(UsageError, match="the network answers 3 classes, the stream has 4"):
+        run(NoisyStream(), narrow)
+    wide = driftlaw.adapt(build_model("wrn_10_1", num_classes=9), "source")
+    assert run(NoisyStream(), wide).finished

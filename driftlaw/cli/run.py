@@ -25,6 +25,9 @@ def run(
         list[str] | None,
         typer.Option("--set", help="A setting: law.tau=0.6, stream.severity=3, step.precision=float32 (all methods)."),
     ] = None,
+    network: Annotated[
+        str | None, typer.Option(help="Other weights than the preset's: a name, a file, or embedded.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(help="Images a domain; all of them by default.")] = None,
     out: Annotated[Path, typer.Option(help="The folder the records go to.")] = Path("runs"),
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
@@ -54,8 +57,15 @@ def run(
     """
     from driftlaw.experiments import plan_run
 
-    asked = {"assignments": set_ or [], "measures": names(measures)}
-    cells = plan_run(preset, limit=limit, methods=methods, seeds=seeds, **asked)
+    cells = plan_run(
+        preset,
+        assignments=set_ or [],
+        limit=limit,
+        methods=methods,
+        seeds=seeds,
+        measures=names(measures),
+        network=network,
+    )
     if dry_run:
         _print_plan(cells, out, as_json)
         return

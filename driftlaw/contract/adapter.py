@@ -333,7 +333,8 @@ class Adapter(nn.Module, ABC):
     def _adapt_or_answer(self, images: Tensor) -> Output:
         least = getattr(self.config, "minimum_batch", 1)
         if len(images) < least:
-            return self._only_answer(images, f"it learns from {least} or more (minimum_batch)")
+            counted = "images are in the window" if self.recent is not None else "come together"
+            return self._only_answer(images, f"it learns where {least} or more {counted} (minimum_batch)")
         try:
             output = self.adapt(images)
         except ValueError as error:

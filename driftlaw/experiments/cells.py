@@ -149,6 +149,7 @@ def plan_run(
     methods: str | None = None,
     seeds: str = "1",
     measures: Sequence[str] = (),
+    network: str | None = None,
 ) -> list[Cell]:
     """Return the cells that ``driftlaw run`` asks for: every method with every seed.
 
@@ -159,6 +160,7 @@ def plan_run(
         methods: names with commas; all of the preset where None.
         seeds: such as ``1-5``.
         measures: what is measured beside error and cost.
+        network: weights in place of the preset's own.
     """
     tables, changes = read_preset(preset), _changes(assignments)
     stream = merge(tables.get("stream", {}), changes.pop("stream", {}))
@@ -166,6 +168,8 @@ def plan_run(
     if limit is not None:
         stream["limit"] = limit
     model = merge(tables.get("model", {}), changes.pop("model", {}))
+    if network is not None:
+        model["weights"] = weights_of(network)
     if not tables.get("stream") and not model:
         raise UsageError(
             f"the preset {preset} changes methods alone: lay it over another one, such as cifar10-c+{preset}"

@@ -86,6 +86,12 @@ def test_wrong_seeds_are_told(text):
         parse_seeds(text)
 
 
+def test_another_network_may_be_named():
+    for network, weights in (("mine.safetensors", "mine.safetensors"), ("embedded", "wrn_16_1-cifar10")):
+        (cell,) = plan_run("cifar10-c", methods="law", network=network, assignments=["model.weights=other"])
+        assert cell.model["weights"] == weights
+
+
 # --- the training data -----------------------------------------------------------------------------------------------
 
 
