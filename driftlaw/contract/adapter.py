@@ -163,7 +163,8 @@ class Adapter(nn.Module, ABC):
             with torch.inference_mode(False), torch.enable_grad(), passes, compiled, self._in_our_words(images):
                 images = images.clone() if images.is_inference() else images.detach()
                 output = self._run(self._adapt_or_answer, self._completed(images))
-            self._notice_collapse(output.logits)
+            if isinstance(output, Output):  # a method of somebody's own may have returned anything
+                self._notice_collapse(output.logits)
             if self.recent is None:
                 return output
             self.recent.keep(images)
@@ -333,8 +334,8 @@ class Adapter(nn.Module, ABC):
     def _adapt_or_answer(self, images: Tensor) -> Output:
         least = getattr(self.config, "minimum_batch", 1)
         if len(images) < least:
-            counted = "images are in the window" if self.recent is not None else "come together"
-            return self._only_answer(images, f"it learns where {least} or more {counted} (minimum_batch)")
+            others = " in its window" if self.recent is not None else ""
+            return self._only_answer(images, f"it learns from {least} or more{others} (minimum_batch)")
         try:
             output = self.adapt(images)
         except ValueError as error:

@@ -34,7 +34,7 @@ class Flattening(nn.Module):
 def network(dtype: torch.dtype = torch.float32) -> nn.Module:
     torch.manual_seed(0)
     layers = [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU()]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)).to(dtype)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)).to(dtype)
 
 
 def batches(count: int, size: int = 6, device: torch.device = CPU) -> list[torch.Tensor]:
