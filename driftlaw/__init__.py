@@ -39,7 +39,8 @@ def adapt(
         method: a name of ``list_methods()``.
         preset: a benchmark whose settings for the method are taken, such as ``"cifar10-c"``.
         seed: drives all randomness.
-        source: the training data, for methods that need it.
+        source: the training data, for methods that need it: labelled images of ``driftlaw.datasets``, or a torch
+            ``Dataset`` of (image, label).
         **settings: the method's settings, over those of the preset. For small batches most methods take ``statistics``
             (``"batch"``, ``"window"``, ``"mixed"``) and ``minimum_batch``.
 
@@ -50,13 +51,18 @@ def adapt(
     >>> adapter(torch.rand(16, 3, 32, 32)).shape
     torch.Size([16, 4])
     """
+    from torch.utils.data import Dataset
+
     from driftlaw.adapters import list_methods, make_adapter
     from driftlaw.errors import UsageError
     from driftlaw.settings import list_presets, merge, read_preset
+    from driftlaw.streams.sources import as_source
 
     if method not in list_methods() and method in list_presets():
         raise UsageError(f'«{method}» is a preset, not a method: write preset="{method}"')
 
+    if isinstance(source, Dataset):
+        source = as_source(source)
     preset_settings: Mapping[str, Any] = read_preset(preset).get("methods", {}).get(method, {}) if preset else {}
     return make_adapter(method, model, merge(preset_settings, settings), seed=seed, source=source)
 

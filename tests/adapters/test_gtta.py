@@ -105,3 +105,14 @@ def test_the_counted_cost_is_what_it_declares_where_labels_are_kept(network, sou
     _, step = count_flops(lambda: adapter.step(images))
     assert step / forward == pytest.approx(adapter.forward_units + adapter.backward_units, rel=0.1)
     assert (adapter.forward_units, adapter.backward_units) == (4, 4)
+
+
+def test_training_data_may_be_a_torch_dataset(network, source):
+    pixels = torch.from_numpy(source.images(np.arange(len(source)))).permute(0, 3, 1, 2)
+    given = torch.utils.data.TensorDataset(pixels, torch.from_numpy(source.labels))
+    images = next(iter(batches(1)))
+    answers = []
+    for training_data in (source, given):
+        adapter = driftlaw.adapt(network, "gtta", source=training_data, first_confidence=0.5)
+        answers.append([adapter(images) for _ in range(2)][-1])
+    assert torch.equal(*answers)
