@@ -61,7 +61,7 @@ def adapt(
     if method not in list_methods() and method in list_presets():
         raise UsageError(f'«{method}» is a preset, not a method: write preset="{method}"')
 
-    if isinstance(source, Dataset):
+    if isinstance(source, Dataset) and method in ("rmt", "gtta"):  # a method of somebody's own gets what was given
         source = as_source(source)
     preset_settings: Mapping[str, Any] = read_preset(preset).get("methods", {}).get(method, {}) if preset else {}
     return make_adapter(method, model, merge(preset_settings, settings), seed=seed, source=source)

@@ -185,10 +185,11 @@ class _Run:
         cost = {} if kind in self.costs else {"cost": self._cost(images, kind)}
         with timed(self.device) as watch:
             output = self.adapter.step(images)
-        if output.logits.shape[1] < self.stream.num_classes:
+        answered, highest = output.logits.shape[1], int(batch.labels.max())
+        if highest >= answered:
             raise UsageError(
-                f"the network answers {output.logits.shape[1]} classes, the stream has {self.stream.num_classes}: take "
-                "a network that was trained on them, or other images"
+                f"the network answers {answered} classes, and there is a label {highest}: take a network that was "
+                "trained on these images, or other images"
             )
         wrong = int((output.logits.argmax(1) != batch.labels.to(self.device)).sum())
         domain = batch.domain

@@ -114,7 +114,7 @@ class Adapter(nn.Module, ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the state of a copy or a pickle, which code does not travel with."""
-        super().__setstate__(state)
+        super().__setstate__({"_lock": Lock(), "_said_broken": False} | state)
         self._compile()
 
     # --- what a method writes ------------------------------------------------------------------------------------
@@ -422,9 +422,13 @@ class Adapter(nn.Module, ABC):
         self._check_fit(state_dict, differing)
         with self._lock, torch.inference_mode(False):
             self._keep_own_source(state_dict)
+            names = {value: name for name, value in self.named_parameters()}
             found = super().load_state_dict(state_dict, strict=strict, assign=assign)
         if assign:
             self._replays.forget()
+            own = dict(self.named_parameters())
+            for optimizer in self._of_type(Optimizer).values():
+                _exchange(optimizer, {before: own[name] for before, name in names.items()})
         if differing:
             for name, optimizer in self._of_type(Optimizer).items():
                 _take_options(optimizer, self._birth["extra"]["optimizers"][name])
@@ -439,7 +443,8 @@ class Adapter(nn.Module, ABC):
 
     def _keep_own_source(self, state_dict: Mapping[str, Any]) -> None:
         """Keep the frozen weights that a state of another source replaces: a reset must not leave half of each."""
-        own = {f"model.{name}": value for name, value in self.model.named_parameters() if not value.requires_grad}
+        named = {f"model.{name}": value for name, value in self.model.named_parameters()}
+        own = {name: value for name, value in named.items() if name not in self._birth["tensors"]}
         replaced = [
             name
             for name, value in own.items()
@@ -544,6 +549,17 @@ def _groups_of(name: str, state: Mapping[str, Any]) -> dict[str, tuple[Any, ...]
     """Return what the groups of an optimizer's state are made of: their settings' names and how many tensors."""
     groups = enumerate(state.get("param_groups", []))
     return {f"{name} group {number}": (*sorted(group), len(group["params"])) for number, group in groups}
+
+
+def _exchange(optimizer: Optimizer, others: Mapping[Tensor, Tensor]) -> None:
+    """Let an optimizer work on other tensors in place of its own, with the moments that it has of those."""
+    for group in optimizer.param_groups:
+        for place, value in enumerate(group["params"]):
+            other = others.get(value, value)
+            if other is not value:
+                group["params"][place] = other
+                if value in optimizer.state:
+                    optimizer.state[other] = optimizer.state.pop(value)
 
 
 def _take_options(optimizer: Optimizer, state: Mapping[str, Any]) -> None:

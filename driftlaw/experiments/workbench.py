@@ -19,7 +19,7 @@ from driftlaw.ingredients.cached import cache_folder
 from driftlaw.ingredients.source_data import SourceData
 from driftlaw.models import load_model, weights_sha256
 from driftlaw.processor import keep_freed_memory
-from driftlaw.records import RunRecord
+from driftlaw.records import RecordWriter, RunRecord
 from driftlaw.streams import CorruptedStream, make_stream
 
 
@@ -132,6 +132,8 @@ class Workbench:
         check_classes(model, stream)
         adapter = self.adapter(cell, model, self.training_data([cell], stream))
         if again:
+            if cell.sink(out).exists():
+                RecordWriter(cell.sink(out)).close()  # refused where another process is writing it
             for path in cell.places(out):
                 path.unlink(missing_ok=True)
         if (packed := _packed_record(cell, out)) is not None:

@@ -182,11 +182,11 @@ def find_records(paths: Iterable[Path]) -> list[Path]:
 def _is_run(path: Path) -> bool:
     """Tell whether a file opens with a run's header; other people's lines in a folder are none of our business.
 
-    A file whose first line is no JSON at all may be a run that was damaged: who reads it will say so.
+    Of a run that was damaged in its first line some of the header is left: who reads it will say so.
     """
     opening = first_line(path)
     try:
         header = json.loads(opening)
     except ValueError:
-        return bool(opening.strip())
+        return opening.endswith(b"\n") and FORMAT.encode() in opening
     return isinstance(header, dict) and header.get("format") == FORMAT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from io import FileIO
 from pathlib import Path
@@ -69,7 +70,10 @@ class RecordWriter:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, and let others write it: a process that was forked meanwhile may hold it open for longer."""
+        if fcntl is not None and not self._file.closed:
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)
         self._file.close()
 
     def __enter__(self) -> RecordWriter:

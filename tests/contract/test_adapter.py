@@ -2,7 +2,9 @@
 
 import copy
 import dataclasses
+import os
 import pickle
+import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -25,6 +27,7 @@ from driftlaw.contract import (
     make_adapter,
     registered_methods,
 )
+from driftlaw.contract.locks import Lock
 from driftlaw.errors import UsageError
 from tests.checks.broken_methods import Good
 
@@ -213,6 +216,27 @@ def test_threads_that_share_an_adapter_take_turns():
     assert pickle.loads(pickle.dumps(adapter)).steps == copy.deepcopy(adapter).steps == len(images)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_a_forked_process_does_not_wait_for_a_thread_that_stayed_behind():
+    lock = Lock()
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        with lock:
+            held.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if lock.acquire(timeout=5) else 1)
+    done.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_other_errors_of_a_network_come_through_as_they_are(adapter):
     with pytest.raises(RuntimeError, match="mat1 and mat2") as caught:
         adapter(make_images()[:, :, :8])
@@ -348,11 +372,26 @@ def test_a_state_of_another_source_is_told_of_and_a_reset_is_whole(adapter):
     with pytest.warns(UserWarning, match=r"another source network \(model.0.weight differs\).* reset\(\) goes back"):
         other.load_state_dict(adapter.state_dict())
     assert torch.equal(other.predict(images), adapter.predict(images))
+    other.load_state_dict(adapter.state_dict())
     other.reset()
     assert not differences(own, network_of(other))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         other.load_state_dict(other.state_dict())
+
+
+@pytest.mark.parametrize("method", ["law", "tent", "cotta"])
+def test_a_state_that_was_assigned_goes_on_as_one_that_was_copied(method):
+    first = driftlaw.adapt(tiny_model(), method)
+    first(make_images())
+    saved = copy.deepcopy(first.state_dict())
+    copied, assigned = driftlaw.adapt(tiny_model(), method), driftlaw.adapt(tiny_model(), method)
+    copied.load_state_dict(copy.deepcopy(saved))
+    assigned.load_state_dict(copy.deepcopy(saved), assign=True)
+    for number in (1, 2):
+        assert torch.equal(copied(make_images(number)), assigned(make_images(number)))
+    assert not differences(network_of(copied), network_of(assigned))
+    assert differences(saved, assigned.state_dict())
 
 
 def test_a_state_that_does_not_fit_for_its_settings_says_which():

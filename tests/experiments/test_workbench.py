@@ -12,6 +12,7 @@ from PIL import Image
 from driftlaw.errors import DataError, UsageError
 from driftlaw.experiments import Workbench, plan_run
 from driftlaw.experiments.compression import compress_record
+from driftlaw.records import RecordWriter, read_lines
 from driftlaw.streams import make_stream
 from tests.experiments.tiny import tiny_cell, tiny_weights
 
@@ -32,6 +33,17 @@ def test_a_cell_becomes_a_record_of_its_name_and_is_not_run_twice(weights, tmp_p
     before = record.path.read_bytes()
     Workbench(CPU).run(cell, tmp_path)
     assert record.path.read_bytes() == before
+
+
+def test_a_record_that_another_writes_is_not_replaced(weights, tmp_path):
+    cell = tiny_cell(weights)
+    with RecordWriter(cell.sink(tmp_path)) as other:
+        other.write({"begun": 1})
+        with pytest.raises(DataError, match="being written by another process"):
+            Workbench(CPU).run(cell, tmp_path, again=True)
+        other.write({"and": 2})
+    assert len(read_lines(cell.sink(tmp_path))) == 2
+    assert Workbench(CPU).run(cell, tmp_path, again=True).finished
 
 
 def test_cells_in_a_row_give_what_each_gives_alone(weights, tmp_path):

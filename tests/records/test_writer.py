@@ -37,6 +37,20 @@ def test_a_record_that_another_writes_is_refused_and_not_touched(tmp_path):
     assert read_lines(path) == [{"a": 1}, {"c": 3}]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_a_closed_record_is_free_though_a_forked_process_has_it_open(tmp_path):
+    writer = RecordWriter(tmp_path / "run.jsonl")
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(reading, 1)
+        os._exit(0)
+    writer.close()
+    RecordWriter(tmp_path / "run.jsonl").close()
+    os.write(writing, b"x")
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_a_new_record_replaces_an_old_one(tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_bytes(b"something older and longer than the new one\n" * 9)
