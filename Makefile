@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 .PHONY: demo test test-torch lint format documents docs clean
 
 demo: $(VENV)/installed
-	$(BIN)/driftlaw run embedded --methods source,norm,tent,law --limit 1000 --out runs/demo
+	$(BIN)/driftlaw run embedded --methods source,norm,tent,law --limit 1000 --out runs/demo --again
 	$(BIN)/driftlaw report runs/demo --out report.html
 
 test: $(VENV)/installed-dev lint
