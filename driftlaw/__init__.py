@@ -53,15 +53,17 @@ def adapt(
     """
     from torch.utils.data import Dataset
 
-    from driftlaw.adapters import list_methods, make_adapter
+    from driftlaw.adapters import list_methods, make_adapter, registered_methods
     from driftlaw.errors import UsageError
     from driftlaw.settings import list_presets, merge, read_preset
-    from driftlaw.streams.sources import as_source
 
     if method not in list_methods() and method in list_presets():
         raise UsageError(f'«{method}» is a preset, not a method: write preset="{method}"')
 
-    if isinstance(source, Dataset) and method in ("rmt", "gtta"):  # a method of somebody's own gets what was given
+    kind = registered_methods().get(method)
+    if isinstance(source, Dataset) and kind and kind.needs_source and kind.__module__.startswith("driftlaw."):
+        from driftlaw.streams.sources import as_source  # a method of somebody's own gets what was given
+
         source = as_source(source)
     preset_settings: Mapping[str, Any] = read_preset(preset).get("methods", {}).get(method, {}) if preset else {}
     return make_adapter(method, model, merge(preset_settings, settings), seed=seed, source=source)

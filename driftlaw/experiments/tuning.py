@@ -14,7 +14,7 @@ from driftlaw.adapters import registered_methods
 from driftlaw.contract import Stream
 from driftlaw.corruptions import list_corruptions
 from driftlaw.errors import UsageError, collected, unknown
-from driftlaw.experiments.cells import Cell, name_with_weights, plan_run, weights_of
+from driftlaw.experiments.cells import Cell, name_with_weights, plan_run
 from driftlaw.files import atomic_path
 from driftlaw.records import RunRecord
 from driftlaw.records.run_record import HOW_A_STEP_IS_RUN
@@ -158,14 +158,13 @@ def plan_tuning(
         raise unknown("search", search, ("coordinate", "grid"))
     if choose not in ("lowest", "gentlest"):
         raise unknown("way to choose", choose, ("lowest", "gentlest"))
-    cells = plan_run(preset, assignments=assignments, limit=limit, methods=method, seeds=seeds)
+    cells = plan_run(preset, assignments=assignments, limit=limit, methods=method, seeds=seeds, network=network)
     if len({cell.method for cell in cells}) != 1:
         raise UsageError(f"--method {method}: one method is tuned at a time")
     benchmark = plan_run(preset, assignments=assignments, methods=method)[0]
-    cells = [replace(cell, stream=_held_out_stream(cell.stream, rounds)) for cell in cells]
-    weights = cells[0].model["weights"] if network is None else weights_of(network)
-    name = name_with_weights(cells[0].preset, weights, read_preset(preset).get("model", {}).get("weights"))
-    cells = [replace(cell, preset=name, model=dict(cell.model) | {"weights": weights}) for cell in cells]
+    own = read_preset(preset).get("model", {}).get("weights")
+    name = name_with_weights(cells[0].preset, cells[0].model["weights"], own)
+    cells = [replace(cell, preset=name, stream=_held_out_stream(cell.stream, rounds)) for cell in cells]
     kind = registered_methods()[method].Config
     settings = parse(kind, cells[0].settings, where=f"method {method}").model_dump(mode="json")
     chosen = _parse_grid(grid, method, settings) if grid else _default_grid(method, settings)
