@@ -8,9 +8,9 @@ from driftlaw.reports.wording import counted, error_text, interval_text, spread_
 
 KEY_LINE = (
     "Online error in per cent, every image answered when it arrived; lower is better. "
-    "Bold: lowest of the column, and the 95 % bootstrap interval of its paired difference from every other row leaves "
-    "zero out. Underlined: the lowest where it does not, and the second lowest. ±: standard deviation over seeds "
-    "(n − 1)."
+    "Bold: lowest of the column, and the 95 % bootstrap interval of its paired difference from every other row, over "
+    "six pairs or more, leaves zero out. Underlined: the lowest where it does not, and the second lowest. ±: standard "
+    "deviation over seeds (n − 1)."
 )
 
 
