@@ -22,9 +22,9 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import driftlaw
-from driftlaw.bench.variants import Variant, load_plain, parse_variant
-from driftlaw.contract import Stream
-from driftlaw.probes import as_input, environment, pick_device
+from benchmarks.variants import Variant, load_plain, parse_variant
+from driftlaw.base import Stream
+from driftlaw.profiling import as_input, environment, pick_device
 from driftlaw.settings import merge, read_preset
 
 PLAIN_SETTINGS = {"tent": ("learning_rate",), "law": ("learning_rate", "tau", "consistency_weight")}

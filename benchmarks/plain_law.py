@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from driftlaw.ingredients.augmentation import Draw, augment
+from driftlaw.components.augment import Draw, augment
 
 LEARNING_LAYERS = (nn.Conv2d, _BatchNorm, nn.LayerNorm, nn.GroupNorm)
 

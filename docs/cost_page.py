@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import torch
 
-from driftlaw.adapters import registered_methods
+from driftlaw.methods import registered_methods
 from driftlaw.models import build_model
-from driftlaw.probes import count_flops
+from driftlaw.profiling import count_flops
 
 # Network, classes and input side of the paper's three benchmarks.
 BENCHMARKS = {
@@ -68,7 +68,7 @@ def cost_page() -> str:
 def _rows(place: int, forward: float) -> Iterable[tuple[str, ...]]:
     for method, published in PUBLISHED.items():
         kind = registered_methods()[method]
-        counted, whole = kind.forward_units * forward, kind.forward_units + kind.backward_units
+        counted, whole = kind.forward_cost * forward, kind.forward_cost + kind.backward_cost
         agrees = abs(counted / published[place] - 1) <= AGREES
         verdict = "agrees" if agrees else f"paper: {published[place] / forward:.1f} passes"
         yield kind.title, f"{published[place]:g}", f"{counted:.2f}", verdict, f"{whole * forward:.1f}", f"{whole:g} ×"

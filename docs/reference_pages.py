@@ -8,10 +8,10 @@ from pathlib import Path
 import typer
 from cost_page import cost_page
 
-from driftlaw.adapters import registered_methods
+from driftlaw.base import Adapter
 from driftlaw.cli import app
-from driftlaw.contract import Adapter
-from driftlaw.corruptions.catalogue import CORRUPTIONS
+from driftlaw.corruptions.registry import CORRUPTIONS
+from driftlaw.methods import registered_methods
 
 
 def write_pages(folder: Path) -> None:
@@ -46,11 +46,11 @@ def method_page(kind: type[Adapter]) -> str:
 
 
 def _facts(kind: type[Adapter]) -> str:
-    total = kind.forward_units + kind.backward_units
+    total = kind.forward_cost + kind.backward_cost
     rows = {
-        "source-free": "no, it needs the training data" if kind.needs_source else "yes",
-        "what learns": kind.learns,
-        "cost of a step": f"{total:g} forward passes' worth, {kind.backward_units:g} of it backward",
+        "source-free": "no, it needs the training data" if kind.needs_train_data else "yes",
+        "what learns": kind.adapts,
+        "cost of a step": f"{total:g} forward passes' worth, {kind.backward_cost:g} of it backward",
     }
     if kind.paper:
         rows["paper"] = kind.paper

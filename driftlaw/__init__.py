@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from driftlaw.contract import Adapter, Stream
+    from driftlaw.base import Adapter, Stream
     from driftlaw.records import RunRecord
 
 __all__ = ["adapt", "corrupt", "list_corruptions", "list_methods", "load_model", "make_stream", "run"]
@@ -28,7 +28,7 @@ def adapt(
     *,
     preset: str | None = None,
     seed: int = 0,
-    source: Any = None,
+    train_data: Any = None,
     **settings: Any,
 ) -> Adapter:
     """Return an adapter around a copy of ``model``: call it as you called the model.
@@ -39,7 +39,7 @@ def adapt(
         method: a name of ``list_methods()``.
         preset: a benchmark whose settings for the method are taken, such as ``"cifar10-c"``.
         seed: drives all randomness.
-        source: the training data, for methods that need it: labelled images of ``driftlaw.datasets``, or a torch
+        train_data: the training data, for methods that need it: labelled images of ``driftlaw.datasets``, or a torch
             ``Dataset`` of (image, label).
         **settings: the method's settings, over those of the preset. For small batches most methods take ``statistics``
             (``"batch"``, ``"window"``, ``"mixed"``) and ``minimum_batch``.
@@ -53,20 +53,20 @@ def adapt(
     """
     from torch.utils.data import Dataset
 
-    from driftlaw.adapters import list_methods, make_adapter, registered_methods
     from driftlaw.errors import UsageError
+    from driftlaw.methods import list_methods, make_adapter, registered_methods
     from driftlaw.settings import list_presets, merge, read_preset
 
     if method not in list_methods() and method in list_presets():
         raise UsageError(f'«{method}» is a preset, not a method: write preset="{method}"')
 
     kind = registered_methods().get(method)
-    if isinstance(source, Dataset) and kind and kind.needs_source and kind.__module__.startswith("driftlaw."):
-        from driftlaw.streams.sources import as_source  # a method of somebody's own gets what was given
+    if isinstance(train_data, Dataset) and kind and kind.needs_train_data and kind.__module__.startswith("driftlaw."):
+        from driftlaw.datasets.torch_dataset import as_image_dataset  # a method of somebody's own gets what was given
 
-        source = as_source(source)
+        train_data = as_image_dataset(train_data)
     preset_settings: Mapping[str, Any] = read_preset(preset).get("methods", {}).get(method, {}) if preset else {}
-    return make_adapter(method, model, merge(preset_settings, settings), seed=seed, source=source)
+    return make_adapter(method, model, merge(preset_settings, settings), seed=seed, train_data=train_data)
 
 
 def list_methods() -> list[str]:
@@ -75,7 +75,7 @@ def list_methods() -> list[str]:
     >>> "law" in list_methods()
     True
     """
-    from driftlaw import adapters
+    from driftlaw import methods as adapters
 
     return adapters.list_methods()
 
@@ -134,7 +134,7 @@ def run(
         measures: what to measure beside error and cost: ``calibration``, ``forgetting``, ``drift``.
         sink: the file to write the record to, and to resume from.
     """
-    from driftlaw import loop
+    from driftlaw.evaluation import evaluator as loop
 
     return loop.run(stream, adapter, reset_on=reset_on, measures=measures, sink=sink)
 
@@ -145,7 +145,7 @@ def load_model(
     num_classes: int | None = None,
     folder: str | os.PathLike[str] | None = None,
     architecture: str | None = None,
-    normalise: str | Mapping[str, Any] | None = None,
+    normalize: str | Mapping[str, Any] | None = None,
 ) -> nn.Module:
     """Return a trained network in eval mode; images in [0, 1] go in, normalisation is its first layer.
 
@@ -155,11 +155,11 @@ def load_model(
         num_classes: what you expect; a network with another number is refused.
         folder: the data folder, where it is not the default one.
         architecture: a name of ``driftlaw list models``, for a file whose names and shapes do not tell.
-        normalise: a name (``"half"``, ``"imagenet"``, …) or ``mean`` and ``std``, for a file that does not say; where
+        normalize: a name (``"half"``, ``"imagenet"``, …) or ``mean`` and ``std``, for a file that does not say; where
             the weights do say, another normalisation is refused.
     """
     from driftlaw import models
 
     return models.load_model(
-        name_or_path, num_classes=num_classes, folder=folder, architecture=architecture, normalise=normalise
+        name_or_path, num_classes=num_classes, folder=folder, architecture=architecture, normalize=normalize
     )

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import nn
 
-from driftlaw.adapters import make_adapter
-from driftlaw.contract import Adapter
+from driftlaw.base import Adapter
 from driftlaw.errors import UsageError
+from driftlaw.methods import make_adapter
 from driftlaw.settings import merge, read_preset
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
@@ -93,7 +93,7 @@ class AdaptWhileTesting(Callback):  # type: ignore[misc, valid-type]
         if not isinstance(network, nn.Module):
             found = ", ".join(name for name, _ in module.named_children()) or "none"
             raise UsageError(f"{type(module).__name__} has no network «{name}»; its networks: {found}")
-        self.adapter = make_adapter(self.method, network, self.settings, seed=self.seed, source=self.source)
+        self.adapter = make_adapter(self.method, network, self.settings, seed=self.seed, train_data=self.source)
         self._replaced = (module, name, network)
         setattr(module, name, self.adapter)
 

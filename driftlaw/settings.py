@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from driftlaw.errors import UsageError, collected, suggest, unknown
-from driftlaw.places import PRESETS
+from driftlaw.paths import PRESETS
 
 
 class Settings(BaseModel):

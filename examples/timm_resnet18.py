@@ -4,11 +4,11 @@ import timm
 import torch
 
 import driftlaw
-from driftlaw.models.normalise import Normalise
+from driftlaw.models.normalize import Normalize
 
 network = timm.create_model("resnet18", pretrained=False, num_classes=10).eval()
 numbers = network.pretrained_cfg  # the mean and std its weights were trained with
-model = torch.nn.Sequential(Normalise(numbers["mean"], numbers["std"]), network)  # images stay in [0, 1]
+model = torch.nn.Sequential(Normalize(numbers["mean"], numbers["std"]), network)  # images stay in [0, 1]
 
 adapter = driftlaw.adapt(model, learning_rate=2e-4, consistency_weight=0.1)  # 0.01 × the number of classes
 for _ in range(3):

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from driftlaw.adapters import list_methods
-from driftlaw.checks import CHECKS
 from driftlaw.corruptions import corrupt, list_corruptions
 from driftlaw.datasets import ArrayImages
+from driftlaw.methods import list_methods
 from driftlaw.streams import CorruptedStream, StreamSettings
-from driftlaw.streams.pixels import Pixels
+from driftlaw.streams.image_cache import Pixels
+from driftlaw.testing import CHECKS
 
 # --- methods -------------------------------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ def test_the_last_smaller_batch_is_kept(stream, schedule):
 def test_going_on_from_a_batch_equals_skipping_to_it(stream):
     batches = list(stream)
     for first in (0, 1, 3, 4, len(batches) - 1, len(batches)):
-        assert_equal_batches(batches[first:], list(stream.from_batch(first)))
+        assert_equal_batches(batches[first:], list(stream.iter_from(first)))
 
 
 def test_labels_are_those_of_the_dataset_and_every_image_comes_once_a_domain(stream, source, schedule):

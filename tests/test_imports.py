@@ -209,7 +209,7 @@ def test_there_are_no_exceptions():
 
 def test_no_method_imports_another():
     def wrong(module, found):
-        return module.startswith("driftlaw.adapters.") and found.target.startswith("driftlaw.adapters")
+        return module.startswith("driftlaw.methods.") and found.target.startswith("driftlaw.methods")
 
     assert offences(wrong) == []
 
@@ -262,10 +262,10 @@ def test_a_module_has_a_name_that_says_something_and_opens_with_a_line_about_its
 def test_the_reader_sees_imports_wherever_they_hide(tmp_path):
     path = tmp_path / "sample.py"
     path.write_text(
-        "import driftlaw.loop\n"
+        "import driftlaw.evaluation.evaluator\n"
         "from driftlaw import models, __version__\n"
         "if TYPE_CHECKING:\n    from driftlaw.streams import make_stream\n"
-        "class A:\n    def f(self):\n        from driftlaw.contract import _methods\n"
+        "class A:\n    def f(self):\n        from driftlaw.base import _methods\n"
         "        importlib.import_module('driftlaw.cli')\n"
     )
     found = {(each.room, each.name, each.at_once) for each in imports_of(path)}
@@ -282,13 +282,13 @@ def test_the_reader_sees_imports_wherever_they_hide(tmp_path):
 @pytest.mark.parametrize(
     ("module", "found"),
     [
-        ("driftlaw.adapters.law", Import("driftlaw.streams", "make_stream", 1, False)),
-        ("driftlaw.records.jsonl", Import("driftlaw.contract", None, 1, True)),
-        ("driftlaw.models.loading", Import("driftlaw", "datasets", 1, True)),
+        ("driftlaw.methods.law", Import("driftlaw.streams", "make_stream", 1, False)),
+        ("driftlaw.records.jsonl", Import("driftlaw.base", None, 1, True)),
+        ("driftlaw.models.load", Import("driftlaw", "datasets", 1, True)),
         ("driftlaw.errors", Import("driftlaw.records", None, 1, False)),
         ("driftlaw.serving.app", Import("driftlaw", "adapt", 1, False)),
-        ("driftlaw.streams.orders", Import("driftlaw", None, 1, True)),
-        ("driftlaw", Import("driftlaw.contract", "Adapter", 1, True)),
+        ("driftlaw.streams.ordering", Import("driftlaw", None, 1, True)),
+        ("driftlaw", Import("driftlaw.base", "Adapter", 1, True)),
     ],
 )
 def test_a_wrong_import_would_be_caught(module, found):

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 import driftlaw.lightning
-from driftlaw.checks.snapshots import differences, network_of
-from driftlaw.checks.subject import make_images, tiny_model
-from driftlaw.contract import Adapter
+from driftlaw.base import Adapter
 from driftlaw.errors import UsageError
+from driftlaw.testing.fixtures import make_images, tiny_model
+from driftlaw.testing.snapshots import differences, network_of
 
 
 class StandIn:

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import driftlaw
-from driftlaw.adapters import list_methods, registered_methods
 from driftlaw.datasets import dataset_info
 from driftlaw.errors import UsageError
+from driftlaw.methods import list_methods, registered_methods
 from driftlaw.models import list_models
 from driftlaw.settings import list_presets, parse, read_preset
 from driftlaw.streams import StreamSettings

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from driftlaw.adapters import registered_methods
 from driftlaw.corruptions import list_corruptions
+from driftlaw.methods import registered_methods
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -62,7 +62,7 @@ def test_a_forward_pass_costs_what_the_paper_prints_for_each_network():
 def test_the_papers_figures_of_a_step_agree_where_they_can_be_counted(method):
     cost = docs_module("cost_page")
     for place, forward in enumerate(cost.forward_gflops().values()):
-        passes = registered_methods()[method].forward_units
+        passes = registered_methods()[method].forward_cost
         assert cost.PUBLISHED[method][place] == pytest.approx(passes * forward, rel=cost.AGREES)
 
 

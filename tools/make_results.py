@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from driftlaw.reports.results import FIGURES, make_results
+from tools.results.make import FIGURES, make_results
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = "RESULTS.md"

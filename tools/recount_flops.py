@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from driftlaw.adapters import make_adapter
 from driftlaw.errors import DataError, UsageError
 from driftlaw.files import atomic_path
+from driftlaw.methods import make_adapter
 from driftlaw.models import load_model
-from driftlaw.probes import count_flops
+from driftlaw.profiling import count_flops
 from driftlaw.records import read_record
 from driftlaw.records.jsonl import dump_line
 from driftlaw.records.run_record import RunRecord

@@ -13,7 +13,6 @@ import typer
 from typer.core import TyperGroup
 
 from driftlaw import __version__
-from driftlaw.cli.bench import app as bench_app
 from driftlaw.cli.check import check
 from driftlaw.cli.corrupt import corrupt
 from driftlaw.cli.data import app as data_app
@@ -59,7 +58,6 @@ for command in (run, reproduce, tune, report, corrupt, train, export, check, doc
     app.command()(command)
 app.command("list")(list_command)
 app.add_typer(data_app, name="data")
-app.add_typer(bench_app, name="bench")
 
 
 @app.callback(invoke_without_command=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from driftlaw.checks import CheckResult
-    from driftlaw.contract import Adapter
+    from driftlaw.base import Adapter
+    from driftlaw.testing import CheckResult
 
 
 def check(
@@ -30,7 +30,7 @@ def check(
     import contextlib
     import sys
 
-    from driftlaw.checks import check_method, find_method
+    from driftlaw.testing import check_method, find_method
 
     with contextlib.redirect_stdout(sys.stderr):  # what a user's file prints must not end up inside the document
         kind = find_method(method)
@@ -83,6 +83,6 @@ def _print_table(kind: type[Adapter], results: list[CheckResult]) -> None:
 
 
 def _descriptions() -> dict[str, str]:
-    from driftlaw.checks import CHECKS
+    from driftlaw.testing import CHECKS
 
     return {check.__name__: (check.__doc__ or "").splitlines()[0] for check in CHECKS}

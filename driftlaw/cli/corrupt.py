@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from driftlaw.corruptions.catalogue import SEVERITIES, find_corruption, list_corruptions
+from driftlaw.corruptions.registry import SEVERITIES, find_corruption, list_corruptions
 from driftlaw.errors import UsageError, collected
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from driftlaw import places
+from driftlaw import paths as places
 from driftlaw.errors import DataError, UsageError, unknown
 
 app = typer.Typer(name="data", help="Find, get, make and verify datasets.", no_args_is_help=True)
@@ -147,7 +147,7 @@ def _problems(name: str, data_dir: Path | None) -> tuple[list[str], str]:
     """Return what is wrong with a dataset, archive or folder, and what was compared."""
     from driftlaw.datasets import ARCHIVES, dataset_info
     from driftlaw.datasets.archives import archive_folder
-    from driftlaw.datasets.catalogue import CATALOGUE
+    from driftlaw.datasets.registry import CATALOGUE
 
     if name.startswith("folder:") or (name in CATALOGUE and CATALOGUE[name].in_class_folders):
         return _picture_problems(name, data_dir), "every picture read"
@@ -165,7 +165,7 @@ def _problems(name: str, data_dir: Path | None) -> tuple[list[str], str]:
 
 
 def _folder_problems(folder: Path) -> tuple[list[str], str]:
-    from driftlaw.datasets.catalogue import CATALOGUE
+    from driftlaw.datasets.registry import CATALOGUE
 
     for info in CATALOGUE.values():
         if info.layout and any(info.found(split, folder) for split in info.splits):
@@ -223,7 +223,7 @@ def _make_archive(
     from driftlaw.corruptions import list_corruptions
     from driftlaw.datasets import load_dataset
     from driftlaw.datasets.archives import archive_folder
-    from driftlaw.probes import pick_device
+    from driftlaw.profiling import pick_device
     from driftlaw.streams.archives import make_archive
 
     groups = ("benchmark", "held_out", "all")

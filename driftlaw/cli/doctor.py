@@ -32,10 +32,10 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
 def _findings() -> Iterator[dict[str, Any]]:
     import torch
 
-    from driftlaw import places
-    from driftlaw.contract.compilation import has_cpp_compiler
+    from driftlaw import paths as places
+    from driftlaw.execution.compile import has_cpp_compiler
     from driftlaw.models import list_weights
-    from driftlaw.probes import can_train_in_bf16, environment, pick_device
+    from driftlaw.profiling import can_train_in_bf16, environment, pick_device
 
     device = pick_device("auto")
     facts = environment(device)

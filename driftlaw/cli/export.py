@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from driftlaw.contract import Adapter
+    from driftlaw.base import Adapter
     from driftlaw.export import Exported
 
 UNCALIBRATED = 8
@@ -43,7 +43,7 @@ def export(
             "that do not say: their network."
         ),
     ] = None,
-    normalise: Annotated[
+    normalize: Annotated[
         str | None, typer.Option(help="The input normalisation, such as half, for weights that do not say.")
     ] = None,
     calibrate: Annotated[
@@ -73,10 +73,10 @@ def export(
     import torch
 
     from driftlaw.export import export_adapter, export_network, find_format
-    from driftlaw.probes import pick_device
+    from driftlaw.profiling import pick_device
 
     find_format(out)
-    network, adapter = _subject(weights, state, model, normalise, data_dir)
+    network, adapter = _subject(weights, state, model, normalize, data_dir)
     place = pick_device(device)
     chosen, kind, origin = _images(network, adapter, calibrate, images, place, data_dir)
     facts = {"calibration": origin}
@@ -104,7 +104,7 @@ def _told(done: Exported) -> str:
 
 
 def _subject(
-    weights: str, state: Path | None, model: str | None, normalise: str | None, data_dir: Path | None
+    weights: str, state: Path | None, model: str | None, normalize: str | None, data_dir: Path | None
 ) -> tuple[nn.Module, Adapter | None]:
     """Return the source network, and the adapter where there is a state to lay over it."""
     from driftlaw.export import read_state, restore_adapter
@@ -116,9 +116,9 @@ def _subject(
             raise UsageError(
                 f"{weights} is the state of an adapter itself: leave --state out, or name the weights first"
             )
-        network = _network_of(alone, model, normalise, data_dir, weights)
+        network = _network_of(alone, model, normalize, data_dir, weights)
         return network, restore_adapter(network, alone)
-    network = load_model(weights, architecture=model, normalise=normalise, folder=data_dir)
+    network = load_model(weights, architecture=model, normalize=normalize, folder=data_dir)
     return network, None if state is None else restore_adapter(network, read_state(state))
 
 
@@ -135,11 +135,11 @@ def _state_alone(weights: str) -> Mapping[str, Any] | None:
 
 
 def _network_of(
-    state: Mapping[str, Any], model: str | None, normalise: str | None, data_dir: Path | None, where: str
+    state: Mapping[str, Any], model: str | None, normalize: str | None, data_dir: Path | None, where: str
 ) -> nn.Module:
     """Return a network of the shape of a state's, from weights, or bare by the name of an architecture."""
     from driftlaw.models import list_weights, load_model
-    from driftlaw.models.libraries import is_of_a_library
+    from driftlaw.models.hub import is_of_a_library
 
     if model is None:
         raise UsageError(
@@ -147,28 +147,28 @@ def _network_of(
             "was made from as --model, such as --model wrn_16_1-cifar10"
         )
     if Path(model).is_file() or model in list_weights(data_dir) or is_of_a_library(model):
-        return load_model(model, normalise=normalise, folder=data_dir)
-    return _bare(state, model, normalise, where)
+        return load_model(model, normalize=normalize, folder=data_dir)
+    return _bare(state, model, normalize, where)
 
 
-def _bare(state: Mapping[str, Any], architecture: str, normalise: str | None, where: str) -> nn.Module:
-    from driftlaw.ingredients.features import find_head
+def _bare(state: Mapping[str, Any], architecture: str, normalize: str | None, where: str) -> nn.Module:
+    from driftlaw.components.features import find_head
     from driftlaw.models import NORMALISATIONS, build_model
-    from driftlaw.models.foreign import usual_normalisation
+    from driftlaw.models.checkpoint_formats import usual_normalisation
 
     probe = build_model(architecture, num_classes=1)
     head = next(name for name, layer in probe.named_modules() if layer is find_head(probe))
     if f"model.{head}.weight" not in state:
         raise UsageError(f"{where} is not the state of a {architecture}: it has no «{head}»; give another --model")
-    numbers = normalise or usual_normalisation(architecture)
+    numbers = normalize or usual_normalisation(architecture)
     if numbers is None:
         raise UsageError(
             f"a state does not say what its input is normalised with, and networks such as {architecture} differ: give "
             f"the weights as --model, or --normalise with one of {', '.join(NORMALISATIONS)}"
         )
-    if normalise is None:
+    if normalize is None:
         _say(f"{where} does not say how its input is normalised: «{numbers}» is taken, as usual for {architecture}")
-    return build_model(architecture, num_classes=len(state[f"model.{head}.weight"]), normalise=numbers)
+    return build_model(architecture, num_classes=len(state[f"model.{head}.weight"]), normalize=numbers)
 
 
 # --- calibration images --------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def _images(
 
 
 def _takes_batch_statistics(adapter: Adapter) -> bool:
-    from driftlaw.ingredients.normalisation import batch_norm_layers, takes_batch_statistics
+    from driftlaw.components.batch_norm import batch_norm_layers, takes_batch_statistics
 
     return any(takes_batch_statistics(layer) for layer in batch_norm_layers(adapter.model))
 
@@ -235,7 +235,7 @@ def _last_of_stream(name: str, count: int, device: torch.device, data_dir: Path 
 
     stream = make_stream(name, data_dir=data_dir, device=device)
     batches = -(-count // stream.settings.batch_size) + 1  # the last one may be smaller
-    found = [batch.images for batch in stream.from_batch(max(len(stream) - batches, 0))]
+    found = [batch.images for batch in stream.iter_from(max(len(stream) - batches, 0))]
     return torch.cat(found)[-count:]
 
 
@@ -257,7 +257,7 @@ def _newest_pictures(folder: Path, count: int, side: int) -> Any:
     """Return the newest pictures of a folder, their middle in the size that the network was trained on."""
     from PIL import Image, ImageOps
 
-    from driftlaw.datasets.pictures import SUFFIXES, read_pictures
+    from driftlaw.datasets.image_files import SUFFIXES, read_pictures
 
     files = [path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")]
     if not files:

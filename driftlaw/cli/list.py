@@ -10,9 +10,9 @@ import typer
 
 
 def _methods() -> list[dict[str, Any]]:
-    from driftlaw.adapters import method_facts, registered_methods
+    from driftlaw.methods import method_info, registered_methods
 
-    return [method_facts(kind) for _, kind in sorted(registered_methods().items())]
+    return [method_info(kind) for _, kind in sorted(registered_methods().items())]
 
 
 def _models() -> list[dict[str, Any]]:

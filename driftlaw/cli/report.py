@@ -64,7 +64,7 @@ def report(
     """
     from driftlaw.records import find_records, read_record
     from driftlaw.reports import build_report, check_format, make_tables, report_notes
-    from driftlaw.reports.measures import parse_columns
+    from driftlaw.reports.columns import parse_columns
     from driftlaw.reports.step_times import with_step_times
 
     format = format or (out and _SUFFIXES.get(out.suffix.lower())) or ("md" if compare else "html")
@@ -106,8 +106,8 @@ def _step_times(paths: list[Path]) -> StepTimes | None:
 
 
 def _bench_report(paths: list[Path], format: str, command: str) -> str:
-    from driftlaw.reports.bench_page import build_bench_report
-    from driftlaw.reports.bench_tables import read_bench
+    from benchmarks.report_page import build_bench_report
+    from benchmarks.report_tables import read_bench
 
     return build_bench_report([read_bench(path) for path in paths], format, command=command)
 

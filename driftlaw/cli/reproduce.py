@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from rich.table import Table as Grid
 
     from driftlaw.experiments import Cell
-    from driftlaw.experiments.crew import Outcome
-    from driftlaw.experiments.reproducing import Prospect
-    from driftlaw.experiments.stock import Stock
+    from driftlaw.experiments.assets import Stock
+    from driftlaw.experiments.plan import Prospect
+    from driftlaw.experiments.runners import Outcome
     from driftlaw.records import RunRecord
-    from driftlaw.reports.comparison import Comparison
+    from driftlaw.reports.published_rows import Comparison
 
 PARTIAL = 3
 
@@ -76,9 +76,9 @@ def reproduce(
     """
     from driftlaw.errors import DataError
     from driftlaw.experiments import parse_seeds, plan_experiment
-    from driftlaw.experiments.plans import find_experiment
-    from driftlaw.experiments.reproducing import prepare
-    from driftlaw.experiments.stock import Stock
+    from driftlaw.experiments.assets import Stock
+    from driftlaw.experiments.paper import find_experiment
+    from driftlaw.experiments.plan import prepare
 
     experiment, stock = find_experiment(name), Stock(data_dir)
     cells = plan_experiment(
@@ -114,9 +114,9 @@ def reproduce(
 def _run(prospect: Prospect, out: Path, stock: Stock, device: str, jobs: int, **orders: Any) -> list[Outcome]:
     """Run what is to be run; return what went wrong."""
     from driftlaw.cli.console import command_line, progress_bar
-    from driftlaw.experiments.crew import Orders, run_cells, share_of_threads
-    from driftlaw.experiments.reproducing import bring_borrowed
-    from driftlaw.probes import pick_device
+    from driftlaw.experiments.plan import bring_borrowed
+    from driftlaw.experiments.runners import Orders, run_cells, share_of_threads
+    from driftlaw.profiling import pick_device
 
     chosen = pick_device(device)
     bring_borrowed(prospect)
@@ -265,7 +265,7 @@ def _left_out(prospect: Prospect) -> list[dict[str, Any]]:
 
 def _records(prospect: Prospect, out: Path, compress: bool) -> list[tuple[Cell, RunRecord]]:
     """Return the finished records of all cells, compressed where that was asked for."""
-    from driftlaw.experiments.compression import compress_record
+    from driftlaw.records.compress import compress_record
 
     found = []
     for cell in prospect.cells:
@@ -316,7 +316,7 @@ def _print_tables(name: str, title: str, records: Sequence[tuple[Cell, RunRecord
 def _print_comparison(console: Console, number: int, records: Sequence[RunRecord]) -> None:
     """Print our means beside those of the paper's table, and under them what was not as in the paper."""
     from driftlaw.reports import make_tables
-    from driftlaw.reports.comparison import compare_with_paper
+    from driftlaw.reports.published_rows import compare_with_paper
 
     for table in make_tables(records):
         comparison = compare_with_paper(table, prefer=[number])
@@ -329,7 +329,7 @@ def _beside_the_paper(comparison: Comparison) -> Grid:
     from rich import box
     from rich.table import Table as Grid
 
-    from driftlaw.reports.wording import difference_text, error_text, paper_text, spread_text
+    from driftlaw.reports.format import difference_text, error_text, paper_text, spread_text
 
     grid = Grid("", box=box.SIMPLE_HEAD)
     for heading in comparison.table.summaries:

@@ -80,7 +80,7 @@ def _run_all(cells: Sequence[Cell], out: Path, device: str, data_dir: Path | Non
     """Run every cell; what is wrong with any of them is found before the first one starts."""
     from driftlaw.cli.console import command_line, progress_bar
     from driftlaw.experiments import Workbench
-    from driftlaw.probes import pick_device
+    from driftlaw.profiling import pick_device
 
     bench = Workbench(pick_device(device), data_dir)
     bench.check(cells)
@@ -137,7 +137,7 @@ def print_table(records: Sequence[RunRecord]) -> None:
     from rich.console import Console
 
     from driftlaw.reports import render_terminal
-    from driftlaw.reports.measures import FOR_MEASURES
+    from driftlaw.reports.columns import FOR_MEASURES
 
     measured = {name for record in records for name in record.header.get("measures", {})}
     columns = [column for name, column in FOR_MEASURES.items() if name in measured]

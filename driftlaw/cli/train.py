@@ -34,11 +34,11 @@ def train(
 
     Example: driftlaw train --dataset cifar100 --model resnext_29_4x32 --set augmentation=augmix --set normalise=half
     """
-    from driftlaw import places
+    from driftlaw import paths as places
     from driftlaw.cli.console import command_line, progress_bar
     from driftlaw.datasets import load_dataset
     from driftlaw.errors import UsageError
-    from driftlaw.probes import pick_device
+    from driftlaw.profiling import pick_device
     from driftlaw.settings import merge, parse, parse_assignments
     from driftlaw.training import Recipe, Training
     from driftlaw.training import train as run_training

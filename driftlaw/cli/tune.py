@@ -13,9 +13,9 @@ import typer
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from driftlaw.experiments.cells import Cell
+    from driftlaw.experiments.context import Workbench
+    from driftlaw.experiments.run_spec import Cell
     from driftlaw.experiments.tuning import Outcome, Tuning
-    from driftlaw.experiments.workbench import Workbench
     from driftlaw.records import RunRecord
 
 
@@ -78,9 +78,9 @@ def tune(
     """
     from driftlaw.cli.console import command_line, progress_bar
     from driftlaw.experiments import tuning as room
-    from driftlaw.experiments.workbench import Workbench
+    from driftlaw.experiments.context import Workbench
     from driftlaw.models import weights_sha256
-    from driftlaw.probes import pick_device
+    from driftlaw.profiling import pick_device
 
     plan = room.plan_tuning(
         preset,
@@ -145,9 +145,9 @@ def _print(plan: Tuning, outcome: Outcome, target: Path, preset: str, network: s
     from rich.console import Console
     from rich.table import Table
 
-    from driftlaw.experiments.plans import DATASETS, LAW
+    from driftlaw.experiments.paper import DATASETS, LAW
     from driftlaw.experiments.tuning import at_the_edge
-    from driftlaw.reports.wording import short_name
+    from driftlaw.reports.format import short_name
 
     table = Table(box=box.SIMPLE_HEAD, title="Error on held-out corruptions, %", title_style="bold")
     for name in [*plan.grid, *outcome.choice.error_by_domain, "mean"]:

@@ -9,8 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from driftlaw.corruptions.catalogue import Numbers
-from driftlaw.corruptions.draws import Draws
 from driftlaw.corruptions.linear import (
     Bands,
     banded,
@@ -24,6 +22,8 @@ from driftlaw.corruptions.linear import (
     windows,
     zoom_rows,
 )
+from driftlaw.corruptions.registry import Numbers
+from driftlaw.corruptions.rng import Draws
 
 # A chain of copies in glass blur grows by one link with a chance under one half; none of 2⁸ links will ever be drawn.
 _CHAIN_DOUBLINGS = 8

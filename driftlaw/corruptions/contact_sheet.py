@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from driftlaw.corruptions.apply import corrupt
-from driftlaw.corruptions.catalogue import CORRUPTIONS, SEVERITIES, Corruption
+from driftlaw.corruptions.pipeline import corrupt
+from driftlaw.corruptions.registry import CORRUPTIONS, SEVERITIES, Corruption
 
 _LONGEST_SIDE = 224
 _CELL = 128

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
-from driftlaw.corruptions.catalogue import Numbers
-from driftlaw.corruptions.draws import Draws
 from driftlaw.corruptions.linear import gaussian, on_grid, reflected
+from driftlaw.corruptions.registry import Numbers
+from driftlaw.corruptions.rng import Draws
 
 _RESIZE_BITS = 22
 

@@ -12,10 +12,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from driftlaw.corruptions.catalogue import Numbers, is_large
-from driftlaw.corruptions.draws import Draws
 from driftlaw.corruptions.linear import windows
-from driftlaw.places import ASSETS, data_dir
+from driftlaw.corruptions.registry import Numbers, is_large
+from driftlaw.corruptions.rng import Draws
+from driftlaw.paths import ASSETS, data_dir
 
 # The original knows six photographs and draws one of the first five.
 _NAMES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")

@@ -8,9 +8,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from driftlaw.corruptions.catalogue import Numbers
-from driftlaw.corruptions.draws import Draws
 from driftlaw.corruptions.linear import padded, repeated
+from driftlaw.corruptions.registry import Numbers
+from driftlaw.corruptions.rng import Draws
 
 # ITU T.81, tables K.1 and K.2.
 _LUMINANCE = (

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from driftlaw.corruptions.catalogue import Numbers
-from driftlaw.corruptions.draws import Draws
+from driftlaw.corruptions.registry import Numbers
+from driftlaw.corruptions.rng import Draws
 
 
 def gaussian_noise(images: Tensor, numbers: Numbers, draws: Draws) -> Tensor:

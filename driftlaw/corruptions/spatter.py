@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from driftlaw.corruptions.catalogue import Numbers
-from driftlaw.corruptions.draws import Draws
 from driftlaw.corruptions.linear import filtered, gaussian, on_grid, padded, repeated
+from driftlaw.corruptions.registry import Numbers
+from driftlaw.corruptions.rng import Draws
 
 _WATER = (175, 238, 238)
 _MUD = (63, 42, 20)

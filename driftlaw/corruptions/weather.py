@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from driftlaw.corruptions.blur import dragged
-from driftlaw.corruptions.catalogue import Numbers
-from driftlaw.corruptions.draws import Draws
 from driftlaw.corruptions.frost import frost
 from driftlaw.corruptions.linear import exact, on_grid, sandwich, zoom_rows
+from driftlaw.corruptions.registry import Numbers
+from driftlaw.corruptions.rng import Draws
 
 __all__ = ["brightness", "fog", "frost", "snow"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from driftlaw import places
+from driftlaw import paths as places
 from driftlaw.datasets.archives import (
     ARCHIVES,
     Archive,
@@ -15,15 +15,15 @@ from driftlaw.datasets.archives import (
     CorruptedArchive,
     open_archive,
 )
-from driftlaw.datasets.batches import find_batches, read_batches, read_class_names
-from driftlaw.datasets.catalogue import CATALOGUE, EMBEDDED, DatasetInfo
+from driftlaw.datasets.cifar import find_batches, read_batches, read_class_names
 from driftlaw.datasets.embedded import read_embedded
-from driftlaw.datasets.folder_archives import FolderArchive
-from driftlaw.datasets.folders import FolderImages, open_folder
+from driftlaw.datasets.folder_archive import FolderArchive
+from driftlaw.datasets.image_folder import FolderImages, open_folder
 from driftlaw.datasets.imagenet import CLASSES as IMAGENET_CLASSES
 from driftlaw.datasets.imagenet import find_imagenet
 from driftlaw.datasets.mosaics import find_mosaics, read_mosaics
-from driftlaw.datasets.sources import ArrayImages, ImageSource, content_sha256
+from driftlaw.datasets.protocol import ArrayImages, ImageDataset, content_sha256
+from driftlaw.datasets.registry import CATALOGUE, EMBEDDED, DatasetInfo
 from driftlaw.errors import DataError, unknown, warn_user
 
 __all__ = [
@@ -37,7 +37,7 @@ __all__ = [
     "DatasetInfo",
     "FolderArchive",
     "FolderImages",
-    "ImageSource",
+    "ImageDataset",
     "content_sha256",
     "dataset_info",
     "list_datasets",
@@ -69,7 +69,7 @@ def load_dataset(
 
     Args:
         name: ``cifar10-embedded``, ``cifar10``, ``cifar100``, ``imagenet`` or ``folder:PATH`` (one sub-folder a class).
-        data_dir: where to look; see ``driftlaw.places.data_dir``.
+        data_dir: where to look; see ``driftlaw.paths.data_dir``.
         split: ``test`` or ``train``, as far as the dataset has it.
 
     Raises:

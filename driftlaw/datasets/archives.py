@@ -13,9 +13,9 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from driftlaw import places
-from driftlaw.datasets.folder_archives import FolderArchive, is_folder_archive
-from driftlaw.datasets.sources import SEVERITIES, Facts, Labels, Pixels, checked_indices, checked_severity
+from driftlaw import paths as places
+from driftlaw.datasets.folder_archive import FolderArchive, is_folder_archive
+from driftlaw.datasets.protocol import SEVERITIES, Facts, Labels, Pixels, checked_indices, checked_severity
 from driftlaw.errors import DataError, UsageError, unknown
 from driftlaw.files import atomic_path, sha256_of
 
@@ -121,7 +121,7 @@ def open_archive(folder_or_name: str | os.PathLike[str], *, data_dir: str | os.P
 
     Args:
         folder_or_name: a folder in the layout of CIFAR-10-C or of ImageNet-C, or a name of ``ARCHIVES``.
-        data_dir: where to look for a name; see ``driftlaw.places.data_dir``.
+        data_dir: where to look for a name; see ``driftlaw.paths.data_dir``.
 
     Raises:
         DataError: there is none, or it is damaged.

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from PIL import Image
 
 from driftlaw.datasets.mosaics import read_sheet, untile
-from driftlaw.datasets.sources import ArrayImages, ImageSource, Pixels
+from driftlaw.datasets.protocol import ArrayImages, ImageDataset, Pixels
 from driftlaw.errors import DataError
 from driftlaw.files import atomic_path
-from driftlaw.places import ASSETS
+from driftlaw.paths import ASSETS
 
 NAME = "cifar10-embedded"
 PER_CLASS = 200
@@ -47,7 +47,7 @@ def read_embedded(folder: Path = ASSETS) -> ArrayImages:
     return source
 
 
-def write_embedded(source: ImageSource, folder: Path, *, per_class: int = PER_CLASS) -> list[Path]:
+def write_embedded(source: ImageDataset, folder: Path, *, per_class: int = PER_CLASS) -> list[Path]:
     """Choose images of ``source`` (the CIFAR-10 test set) and write them losslessly with their notes.
 
     Args:

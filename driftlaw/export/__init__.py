@@ -1,9 +1,9 @@
 """The adapted network as a file for a device that only infers: statistics fixed, BatchNorm folded, answers compared."""
 
-from driftlaw.export.answering import answering_network
-from driftlaw.export.exporting import Exported, export_adapter, export_network
+from driftlaw.export.adapter import Exported, export_adapter, export_network
 from driftlaw.export.formats import FORMATS, find_format
-from driftlaw.export.states import read_state, restore_adapter
+from driftlaw.export.inference_module import answering_network
+from driftlaw.export.state import read_state, restore_adapter
 
 __all__ = [
     "FORMATS",

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from driftlaw.errors import DataError
-from driftlaw.models.catalogue import build_model
-from driftlaw.models.foreign import FAMILIES, Family
+from driftlaw.models.checkpoint_formats import FAMILIES, Family
+from driftlaw.models.registry import build_model
 
 INDEX = "model.json"
 _BYTES = 4  # of a float32
@@ -68,7 +68,7 @@ def read_archive(tarball: Path, folder: str, *, content_sha256: str | None = Non
     }
 
 
-def convert(tensors: Mapping[str, Tensor], *, normalise: str = "caffe") -> nn.Module:
+def convert(tensors: Mapping[str, Tensor], *, normalize: str = "caffe") -> nn.Module:
     """Return our network with Keras' weights.
 
     >>> our_name("res3b_branch2a/kernel"), our_name("bn4a_branch1/moving_variance"), our_name("fc1000/bias")
@@ -78,7 +78,7 @@ def convert(tensors: Mapping[str, Tensor], *, normalise: str = "caffe") -> nn.Mo
     architecture = _family().architecture(renamed) if {"conv1.weight", _family().mark} <= set(renamed) else None
     if architecture is None or not architecture.endswith("_keras") or "fc.weight" not in renamed:
         raise DataError(f"no ResNet of Keras' first form: found {architecture or ', '.join(list(tensors)[:4])}")
-    model = build_model(architecture, num_classes=renamed["fc.weight"].shape[0], normalise=normalise)
+    model = build_model(architecture, num_classes=renamed["fc.weight"].shape[0], normalize=normalize)
     own = {name: value for name, value in model.state_dict().items() if not name.endswith("num_batches_tracked")}
     problems = [name for name in own | renamed if _shape(own, name) != _shape(renamed, name)]
     if problems:

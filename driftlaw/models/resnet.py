@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from driftlaw.errors import unknown
-from driftlaw.models.normalise import Normalise
+from driftlaw.models.normalize import Normalize
 
 BLOCKS = {14: (1, 1, 1, 1), 26: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 """Blocks of the four stages, by the depth that names a network."""
@@ -67,7 +67,7 @@ class ResNet(nn.Module):
             biases and a larger epsilon; ``cifar`` for small images: a 3×3 convolution and no pooling as the stem.
         groups: of the 3×3 convolutions (ResNeXt).
         width: channels of a group in the first stage (ResNeXt, wide ResNet).
-        normalise: the input normalisation; none by default.
+        normalize: the input normalisation; none by default.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ResNet(nn.Module):
         form: Form = "torchvision",
         groups: int = 1,
         width: int = 64,
-        normalise: Normalise | None = None,
+        normalize: Normalize | None = None,
     ) -> None:
         super().__init__()
         if depth not in BLOCKS or form not in FORMS:
@@ -86,7 +86,7 @@ class ResNet(nn.Module):
                 "form of a ResNet", f"{depth} {form}", [f"{deep} {kind}" for deep in BLOCKS for kind in FORMS]
             )
         keras, small = form == "keras", form == "cifar"
-        self.normalise = normalise or Normalise()
+        self.normalize = normalize or Normalize()
         side, stride = (3, 1) if small else (7, 2)
         self.conv1 = nn.Conv2d(3, STEM_CHANNELS, side, stride, padding=side // 2, bias=keras)
         self.bn1 = nn.BatchNorm2d(STEM_CHANNELS, eps=KERAS_EPS if keras else 1e-5)
@@ -107,7 +107,7 @@ class ResNet(nn.Module):
 
     def forward_features(self, images: Tensor) -> Tensor:
         """Map images (n, 3, h, w) in [0, 1] to features (n, 2048)."""
-        features = self.maxpool(F.relu(self.bn1(self.conv1(self.normalise(images)))))
+        features = self.maxpool(F.relu(self.bn1(self.conv1(self.normalize(images)))))
         features = self.layer4(self.layer3(self.layer2(self.layer1(features))))
         return features.mean(dim=(2, 3))
 

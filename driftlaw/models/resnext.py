@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from driftlaw.errors import UsageError
-from driftlaw.models.normalise import Normalise
+from driftlaw.models.normalize import Normalize
 
 STEM_CHANNELS = 64
 EXPANSION = 4
@@ -51,11 +51,11 @@ class ResNeXt(nn.Module):
         cardinality: number of groups of the 3×3 convolutions.
         base_width: channels of a group in the first stage.
         num_classes: size of the answer.
-        normalise: the input normalisation; none by default.
+        normalize: the input normalisation; none by default.
     """
 
     def __init__(
-        self, depth: int, cardinality: int, base_width: int, num_classes: int, *, normalise: Normalise | None = None
+        self, depth: int, cardinality: int, base_width: int, num_classes: int, *, normalize: Normalize | None = None
     ) -> None:
         super().__init__()
         if depth < 11 or (depth - 2) % 9 or cardinality < 1 or base_width < 1:
@@ -63,7 +63,7 @@ class ResNeXt(nn.Module):
                 f"a ResNeXt of depth {depth}, {cardinality}×{base_width}: depth must be 9n + 2 (11, 20, 29, …), "
                 "cardinality and width at least 1"
             )
-        self.normalise = normalise or Normalise()
+        self.normalize = normalize or Normalize()
         self.conv_1_3x3 = nn.Conv2d(3, STEM_CHANNELS, 3, padding=1, bias=False)
         self.bn_1 = nn.BatchNorm2d(STEM_CHANNELS)
         blocks, channels_in = (depth - 2) // 9, STEM_CHANNELS
@@ -79,7 +79,7 @@ class ResNeXt(nn.Module):
 
     def forward_features(self, images: Tensor) -> Tensor:
         """Map images (n, 3, h, w) in [0, 1] to features (n, 1024)."""
-        features = F.relu(self.bn_1(self.conv_1_3x3(self.normalise(images))))
+        features = F.relu(self.bn_1(self.conv_1_3x3(self.normalize(images))))
         features = self.stage_3(self.stage_2(self.stage_1(features)))
         return features.mean(dim=(2, 3))
 

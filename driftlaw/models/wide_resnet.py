@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from driftlaw.errors import UsageError
-from driftlaw.models.normalise import Normalise
+from driftlaw.models.normalize import Normalize
 
 STEM_CHANNELS = 16
 
@@ -38,10 +38,10 @@ class WideResNet(nn.Module):
         depth: 6·n + 4 layers, such as 16, 28 or 40.
         width: multiple of 16, 32 and 64 channels in the three stages.
         num_classes: size of the answer.
-        normalise: the input normalisation; none by default.
+        normalize: the input normalisation; none by default.
     """
 
-    def __init__(self, depth: int, width: int, num_classes: int, *, normalise: Normalise | None = None) -> None:
+    def __init__(self, depth: int, width: int, num_classes: int, *, normalize: Normalize | None = None) -> None:
         super().__init__()
         if depth < 10 or (depth - 4) % 6 or width < 1:
             raise UsageError(
@@ -49,7 +49,7 @@ class WideResNet(nn.Module):
             )
         blocks = (depth - 4) // 6
         channels = [STEM_CHANNELS, *(STEM_CHANNELS * width * factor for factor in (1, 2, 4))]
-        self.normalise = normalise or Normalise()
+        self.normalize = normalize or Normalize()
         self.conv = nn.Conv2d(3, STEM_CHANNELS, 3, padding=1, bias=False)
         self.stages = nn.ModuleList(
             _stage(channels[number], channels[number + 1], blocks, stride=1 if number == 0 else 2)
@@ -61,7 +61,7 @@ class WideResNet(nn.Module):
 
     def forward_features(self, images: Tensor) -> Tensor:
         """Map images (n, 3, h, w) in [0, 1] to features (n, 64·width)."""
-        features = self.conv(self.normalise(images))
+        features = self.conv(self.normalize(images))
         for stage in self.stages:
             features = stage(features)
         return F.relu(self.norm(features)).mean(dim=(2, 3))

@@ -1,7 +1,7 @@
 """What happened, as plain data: the JSONL file that a run writes, reads back and resumes from."""
 
 from driftlaw.records.jsonl import dump_line, read_lines
-from driftlaw.records.measures import (
+from driftlaw.records.metrics import (
     CleanError,
     LayerDrift,
     Recovery,

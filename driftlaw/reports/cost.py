@@ -32,7 +32,7 @@ class Cost:
     device: str
 
     @property
-    def forward_units(self) -> float | None:
+    def forward_cost(self) -> float | None:
         """How many forward passes a step is worth."""
         return self.step_flops / self.forward_flops if self.step_flops and self.forward_flops else None
 

@@ -23,9 +23,9 @@ from matplotlib.ticker import MaxNLocator
 
 from driftlaw.records import RunRecord, error_by_round
 from driftlaw.reports.cost import cost_of
+from driftlaw.reports.format import error_text, milliseconds_text, short_name, units_text
 from driftlaw.reports.protocol import protocol_key
 from driftlaw.reports.tables import BASELINE, Row, Table
-from driftlaw.reports.wording import error_text, milliseconds_text, short_name, units_text
 
 LAYER_WEIGHTS = "layer_weights"
 SERIES = 8  # colours before they repeat with another dash
@@ -175,7 +175,7 @@ def draw_cost(table: Table) -> Picture | None:
     panels: list[tuple[str, list[float | None], Callable[[float | None], str]]] = [
         (f"error ({table.summaries[0]}), %", [row.summaries[0].mean for row in rows], error_text),
         ("milliseconds a step", [_thousandfold(cost.seconds) for cost in costs], _milliseconds),
-        ("FLOPs a step, in forward passes", [cost.forward_units for cost in costs], units_text),
+        ("FLOPs a step, in forward passes", [cost.forward_cost for cost in costs], units_text),
     ]
     panels = [panel for panel in panels if any(value is not None for value in panel[1])]
     with _figure((_WIDTH, 0.9 + 0.34 * len(rows)), f"cost {table.protocol.key}") as (figure, finish):
@@ -187,7 +187,7 @@ def draw_cost(table: Table) -> Picture | None:
         all_axes[0].tick_params(axis="y", labelcolor=_INK, length=0)
         svg = finish()
     described = "; ".join(
-        f"{row.label} {milliseconds_text(cost.seconds)} ms and {units_text(cost.forward_units)}"
+        f"{row.label} {milliseconds_text(cost.seconds)} ms and {units_text(cost.forward_cost)}"
         for row, cost in zip(rows, costs, strict=True)
     )
     caption = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from driftlaw.records import RunRecord
-from driftlaw.reports.wording import counted, listed, value_text
+from driftlaw.reports.format import counted, listed, value_text
 
 _TOLD_IN_WORDS = {
     *("dataset", "corruptions", "images_per_domain", "limit", "batch_size", "seed", "corruption_seed", "pixels"),

@@ -9,7 +9,6 @@ from typing import Any
 
 from driftlaw.errors import DataError
 from driftlaw.records import RunRecord
-from driftlaw.reports.bench_tables import read_bench
 from driftlaw.reports.protocol import describe_device, device_name
 from driftlaw.reports.tables import Table
 
@@ -55,6 +54,8 @@ def _work(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_step_times(path: Path) -> StepTimes:
     """Return what a record of ``driftlaw bench step`` says; any other file raises DataError."""
+    from benchmarks.report_tables import read_bench
+
     record = read_bench(path)
     if record["bench"] != "step":
         raise DataError(f"{path} is a record of bench {record['bench']}: milliseconds beside runs come from bench step")

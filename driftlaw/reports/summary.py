@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from driftlaw.reports.format import counted, error_text, interval_text, spread_text
 from driftlaw.reports.statistics import RESAMPLES
 from driftlaw.reports.tables import BASELINE, Row, Table
-from driftlaw.reports.wording import counted, error_text, interval_text, spread_text
 
 KEY_LINE = (
     "Online error in per cent, every image answered when it arrived; lower is better. "

@@ -11,10 +11,10 @@ from typing import Any
 
 from driftlaw.errors import UsageError
 from driftlaw.records import RunRecord, Segment
+from driftlaw.records.validation import place, sound
+from driftlaw.reports.format import listed, value_text
 from driftlaw.reports.protocol import Protocol, describe_protocol, device_name, protocol_key, severities
-from driftlaw.reports.soundness import place, sound
 from driftlaw.reports.statistics import Difference, paired_difference
-from driftlaw.reports.wording import listed, value_text
 
 BASELINE = "source"
 
@@ -80,7 +80,7 @@ class Row:
         return self.first.finished
 
     @property
-    def needs_source(self) -> bool:
+    def needs_train_data(self) -> bool:
         """Whether the method keeps source data at hand."""
         return bool(self.first.header.get("needs_source", False))
 
@@ -99,9 +99,9 @@ class Row:
 class Table:
     """Runs that may be compared: columns, rows (source first, then from the worst to the best) and remarks.
 
-    ``columns`` names what was asked for beside the errors, as ``driftlaw.reports.measures.COLUMNS`` does; ``partner``
-    whose figures are to stand beside ours, as ``driftlaw.reports.comparison.PARTNERS`` does; ``timing`` the benchmark
-    that milliseconds come from, where they are not the records' own.
+    ``columns`` names what was asked for beside the errors, as ``driftlaw.reports.columns.COLUMNS`` does; ``partner``
+    whose figures are to stand beside ours, as ``driftlaw.reports.published_rows.PARTNERS`` does; ``timing`` the
+    benchmark that milliseconds come from, where they are not the records' own.
     """
 
     protocol: Protocol

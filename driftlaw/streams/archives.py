@@ -10,7 +10,7 @@ import torch
 
 from driftlaw import __version__
 from driftlaw.corruptions import corrupt, list_corruptions
-from driftlaw.datasets import ArchiveWriter, ImageSource
+from driftlaw.datasets import ArchiveWriter, ImageDataset
 from driftlaw.errors import unknown
 
 Progress = Callable[[str, int, int], None]
@@ -20,7 +20,7 @@ _PIXELS_A_PIECE = 1 << 21
 
 
 def make_archive(
-    dataset_source: ImageSource,
+    dataset_source: ImageDataset,
     folder: str | os.PathLike[str],
     *,
     names: Sequence[str] | None = None,
@@ -53,7 +53,7 @@ def make_archive(
 
 
 def _pieces(
-    source: ImageSource, name: str, seed: int, device: torch.device, progress: Progress
+    source: ImageDataset, name: str, seed: int, device: torch.device, progress: Progress
 ) -> Iterator[np.ndarray]:
     height, width = source.image_shape
     step = max(1, _PIXELS_A_PIECE // (height * width))
@@ -67,7 +67,7 @@ def _pieces(
 
 
 def _corrupted(
-    source: ImageSource, indices: np.ndarray, name: str, severity: int, seed: int, device: torch.device
+    source: ImageDataset, indices: np.ndarray, name: str, severity: int, seed: int, device: torch.device
 ) -> np.ndarray:
     images = torch.from_numpy(source.images(indices)).to(device).permute(0, 3, 1, 2)
     bad = corrupt(images, name, severity, seed=seed, indices=torch.from_numpy(indices))

@@ -13,15 +13,15 @@ import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 from torch import Tensor
 
-from driftlaw.contract import Batch, Domain, Stream
+from driftlaw.base import Batch, Domain, Stream
 from driftlaw.corruptions import list_corruptions
-from driftlaw.datasets import ARCHIVES, Archive, ArchiveSource, ImageSource, load_dataset, open_archive
+from driftlaw.datasets import ARCHIVES, Archive, ArchiveSource, ImageDataset, load_dataset, open_archive
+from driftlaw.datasets.torch_dataset import as_image_dataset
 from driftlaw.errors import UsageError, unknown
 from driftlaw.settings import Settings, merge, parse, read_preset
-from driftlaw.streams.orders import image_order
-from driftlaw.streams.pixels import Pixels
+from driftlaw.streams.image_cache import Pixels
+from driftlaw.streams.ordering import image_order
 from driftlaw.streams.schedules import CLEAN, MIXED, SCHEDULES
-from driftlaw.streams.sources import as_source
 
 PIXELS_AT_ONCE = 2**24  # numbers corrupted in one go on a GPU, where a launch costs more than a pixel
 
@@ -119,9 +119,9 @@ class CorruptedStream(Stream):
         return sum(self._batches_of(stretch) for stretch in self._stretches)
 
     def __iter__(self) -> Iterator[Batch]:
-        return self.from_batch(0)
+        return self.iter_from(0)
 
-    def from_batch(self, first: int) -> Iterator[Batch]:
+    def iter_from(self, first: int) -> Iterator[Batch]:
         """Iterate from batch ``first`` on; what comes before is never made."""
         index = 0
         for stretch in self._stretches:
@@ -225,13 +225,13 @@ def make_stream(
         device: where images are corrupted and handed out.
         like: a stream of the same images in another order, to share their memory with.
         source: the clean images, in place of a dataset's name: a torch ``Dataset`` of (image, label), or anything
-            with the face of ``driftlaw.datasets.ImageSource``.
+            with the face of ``driftlaw.datasets.ImageDataset``.
         **changes: settings to change, such as ``limit=400``.
     """
     settings = _settings_of(preset_or_recipe, changes)
     if like is not None and like.device == torch.device(device) and _same_images(like, settings, source):
         return CorruptedStream(settings.model_copy(update={"dataset": like.settings.dataset}), like.pixels)
-    given = None if source is None else as_source(source)
+    given = None if source is None else as_image_dataset(source)
     if given is not None:
         settings = settings.model_copy(update={"dataset": given.name})
     clean, archive = _opened(settings, data_dir, given)
@@ -241,8 +241,8 @@ def make_stream(
 
 
 def _opened(
-    settings: StreamSettings, data_dir: str | os.PathLike[str] | None, given: ImageSource | None
-) -> tuple[ImageSource, Archive | None]:
+    settings: StreamSettings, data_dir: str | os.PathLike[str] | None, given: ImageDataset | None
+) -> tuple[ImageDataset, Archive | None]:
     """Return the clean images and the archive of a stream; where its dataset is an archive, that stands for both."""
     name = settings.dataset
     if given is None and (name in ARCHIVES or name.startswith(_ARCHIVE_PREFIX)):
@@ -279,7 +279,7 @@ def _settings_of(given: str | Mapping[str, Any] | StreamSettings, changes: Mappi
     return parse(StreamSettings, merge(values, changes), where="the stream")
 
 
-def _check_archive(archive: Archive, source: ImageSource, settings: StreamSettings) -> None:
+def _check_archive(archive: Archive, source: ImageDataset, settings: StreamSettings) -> None:
     if len(archive.labels) != len(source) or not np.array_equal(archive.labels, source.labels):
         raise UsageError(
             f"the archive {settings.archive} ({len(archive.labels)} images a severity) does not go with the dataset "

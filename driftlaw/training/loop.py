@@ -16,16 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from driftlaw.checkpoints import load_checkpoint, save_checkpoint
-from driftlaw.datasets import ImageSource
+from driftlaw.datasets import ImageDataset
 from driftlaw.errors import DataError
 from driftlaw.files import sha256_of
 from driftlaw.models import build_model, save_model, weights_sha256
-from driftlaw.probes import environment, usable_precision
+from driftlaw.profiling import environment, usable_precision
 from driftlaw.records import RecordWriter
-from driftlaw.training.augmentations import crop_and_flip
+from driftlaw.training.augment import crop_and_flip
 from driftlaw.training.augmix import Chains, augmix
 from driftlaw.training.capture import Replay
-from driftlaw.training.objectives import loss_of
+from driftlaw.training.loss import loss_of
 from driftlaw.training.recipe import Recipe
 
 FORMAT = "driftlaw-train-1"
@@ -43,8 +43,8 @@ class Training:
     """What to train, on what, how, and where the weights go; record and checkpoint lie beside them."""
 
     model_name: str
-    train_images: ImageSource
-    test_images: ImageSource
+    train_images: ImageDataset
+    test_images: ImageDataset
     recipe: Recipe
     weights: Path
     device: torch.device
@@ -115,7 +115,7 @@ class _Run:
             self.model = build_model(
                 training.model_name,
                 num_classes=training.train_images.num_classes,
-                normalise=self.recipe.normalisation(),
+                normalize=self.recipe.normalisation(),
             )
         self.model.to(self.device, memory_format=torch.channels_last)
         self.optimizer = torch.optim.SGD(
@@ -258,7 +258,7 @@ class _Run:
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, source: ImageSource, device: torch.device) -> float:
+def evaluate(model: nn.Module, source: ImageDataset, device: torch.device) -> float:
     """Return the accuracy in per cent, in eval mode and float32."""
     model.eval()
     images, labels = _on_device(source, device)
@@ -269,7 +269,7 @@ def evaluate(model: nn.Module, source: ImageSource, device: torch.device) -> flo
     return round(100 * int(right) / len(labels), 3)
 
 
-def _on_device(source: ImageSource, device: torch.device) -> tuple[Tensor, Tensor]:
+def _on_device(source: ImageDataset, device: torch.device) -> tuple[Tensor, Tensor]:
     pixels = source.images(np.arange(len(source)))
     images = torch.from_numpy(np.ascontiguousarray(pixels)).to(device).permute(0, 3, 1, 2)
     return images, torch.from_numpy(np.asarray(source.labels)).to(device)

@@ -6,17 +6,17 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from driftlaw.checks import CHECKS
+from driftlaw.base import registered_methods
 from driftlaw.cli.check import check
-from driftlaw.contract import registered_methods
 from driftlaw.errors import UsageError
+from driftlaw.testing import CHECKS
 
 app = typer.Typer()
 app.command()(check)
 
 METHOD = """
 import torch
-from driftlaw.contract import Adapter, Output
+from driftlaw.base import Adapter, StepOutput
 
 print("hello from a user's file")
 
@@ -24,8 +24,8 @@ print("hello from a user's file")
 class Mine(Adapter, name="mine"):
     title = "Mine"
 
-    def adapt(self, images):
-        return Output(self.model(images) + NOISE)
+    def update(self, images, plan):
+        return StepOutput(self.model(images) + NOISE)
 """
 
 
@@ -72,7 +72,7 @@ def test_a_broken_file_exits_with_1_and_json_is_one_document(tmp_path):
 def test_settings_are_those_of_the_method(assignment, monkeypatch):
     given = []
     monkeypatch.setattr(
-        "driftlaw.checks.check_method", lambda kind, settings: given.append((kind.name, settings)) or []
+        "driftlaw.testing.check_method", lambda kind, settings: given.append((kind.name, settings)) or []
     )
     assert invoke("tent", "--set", assignment).exit_code == 0
     assert given == [("tent", {"learning_rate": 0.5})]

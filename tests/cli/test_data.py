@@ -12,7 +12,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from driftlaw.cli.data import app
-from driftlaw.datasets import catalogue, open_archive
+from driftlaw.datasets import open_archive
+from driftlaw.datasets import registry as catalogue
 from driftlaw.errors import DataError, UsageError
 from tests.datasets import made_up
 

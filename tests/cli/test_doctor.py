@@ -8,9 +8,9 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from driftlaw import probes
+from driftlaw import profiling as probes
 from driftlaw.cli import app
-from driftlaw.contract import compilation
+from driftlaw.execution import compile as compilation
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from driftlaw.adapters import make_adapter
 from driftlaw.cli.export import export
 from driftlaw.errors import DataError, UsageError
+from driftlaw.methods import make_adapter
 from driftlaw.models import load_model
 from driftlaw.streams import make_stream
 
@@ -37,7 +37,7 @@ def call(monkeypatch, tmp_path):
 def batch():
     """The last images of the embedded stream."""
     stream = make_stream("embedded")
-    return next(iter(stream.from_batch(len(stream) - 1))).images[-64:]
+    return next(iter(stream.iter_from(len(stream) - 1))).images[-64:]
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def test_weights_of_the_users_own_are_listed(tmp_path, monkeypatch):
 
 def test_a_method_says_what_it_needs_and_learns():
     methods = {entry["name"]: entry for entry in json.loads(listed("methods", "--json"))}
-    assert methods["source"]["learns"] == "nothing"
+    assert methods["source"]["adapts"] == "nothing"
     assert methods["law"]["needs_source"] is False
     assert "tau" in json.dumps(methods["law"])
 

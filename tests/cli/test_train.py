@@ -9,7 +9,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from driftlaw.cli import app
-from driftlaw.datasets import catalogue
+from driftlaw.datasets import registry as catalogue
 from driftlaw.errors import DataError, UsageError
 from driftlaw.models import load_model
 from driftlaw.records import read_lines

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from driftlaw.corruptions import corrupt, find_corruption, list_corruptions
-from driftlaw.corruptions.draws import Draws
+from driftlaw.corruptions.rng import Draws
 from driftlaw.datasets import load_dataset
 from tests.reference.corruptions import Dice, continuous
 from tests.reference.corruptions import corrupt as corrupt_plainly

@@ -3,7 +3,7 @@
 import torch
 
 from driftlaw.corruptions import blur, corrupt
-from driftlaw.corruptions.draws import Draws
+from driftlaw.corruptions.rng import Draws
 
 
 def picture(*size):

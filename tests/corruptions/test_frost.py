@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from driftlaw.corruptions import corrupt, frost
-from driftlaw.places import data_dir
+from driftlaw.paths import data_dir
 
 
 @pytest.fixture(autouse=True)

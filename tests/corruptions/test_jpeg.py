@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from driftlaw.corruptions.draws import Draws
 from driftlaw.corruptions.jpeg import jpeg_compression
+from driftlaw.corruptions.rng import Draws
 from driftlaw.datasets import load_dataset
 
 

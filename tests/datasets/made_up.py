@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
-from driftlaw.datasets.batches import write_batches
-from driftlaw.datasets.catalogue import CIFAR10, CIFAR100, Download, Published
-from driftlaw.datasets.sources import content_sha256
+from driftlaw.datasets.cifar import write_batches
+from driftlaw.datasets.protocol import content_sha256
+from driftlaw.datasets.registry import CIFAR10, CIFAR100, Download, Published
 
 
 def splits(per_class=2, seed=0, classes=10):

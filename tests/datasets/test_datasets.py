@@ -8,7 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from driftlaw.datasets import catalogue, list_datasets, load_dataset
+from driftlaw.datasets import list_datasets, load_dataset
+from driftlaw.datasets import registry as catalogue
 from driftlaw.datasets.fetching import verify
 from driftlaw.errors import DataError, UsageError
 from tests.datasets import made_up

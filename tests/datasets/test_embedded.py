@@ -10,7 +10,7 @@ from PIL import Image
 from driftlaw.datasets import ArrayImages, load_dataset
 from driftlaw.datasets.embedded import choose, read_embedded, write_embedded
 from driftlaw.errors import DataError
-from driftlaw.places import ASSETS
+from driftlaw.paths import ASSETS
 
 STEM = "cifar10_test_2000"
 

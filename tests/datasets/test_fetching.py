@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from driftlaw.datasets.catalogue import CATALOGUE
 from driftlaw.datasets.fetching import fetch, verify
+from driftlaw.datasets.registry import CATALOGUE
 from driftlaw.errors import DataError, UsageError
 from tests.datasets import made_up
 from tests.datasets.serving import Site, serve

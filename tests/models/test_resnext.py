@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from driftlaw.errors import UsageError
-from driftlaw.models.normalise import Normalise
+from driftlaw.models.normalize import Normalize
 from driftlaw.models.resnext import ResNeXt, ResNeXtBlock
 
 
@@ -66,7 +66,7 @@ def test_a_block_that_keeps_its_shape_has_no_projection():
 
 def test_features_then_head_is_forward_behind_the_normalisation():
     torch.manual_seed(0)
-    model = ResNeXt(11, 2, 8, 5, normalise=Normalise([0.5] * 3, [0.5] * 3)).eval()
+    model = ResNeXt(11, 2, 8, 5, normalize=Normalize([0.5] * 3, [0.5] * 3)).eval()
     images = torch.rand(2, 3, 32, 32)
     features = model.forward_features(images)
     assert features.shape == (2, 1024)

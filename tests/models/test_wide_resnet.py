@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from driftlaw.errors import UsageError
-from driftlaw.models.normalise import Normalise
+from driftlaw.models.normalize import Normalize
 from driftlaw.models.wide_resnet import WideBlock, WideResNet
 
 
@@ -82,7 +82,7 @@ def test_a_block_that_keeps_its_shape_adds_its_input_untouched():
 
 
 def test_normalisation_is_the_first_layer():
-    model = WideResNet(10, 1, 10, normalise=Normalise([0.5, 0.4, 0.3], [0.2, 0.2, 0.1])).eval()
+    model = WideResNet(10, 1, 10, normalize=Normalize([0.5, 0.4, 0.3], [0.2, 0.2, 0.1])).eval()
     plain = WideResNet(10, 1, 10).eval()
     plain.load_state_dict(model.state_dict())
     images = torch.rand(2, 3, 32, 32)

@@ -10,8 +10,8 @@ def cost(*records):
 
 
 def test_the_cost_is_told_in_forward_passes():
-    assert cost(make_record("law")).forward_units == pytest.approx(8.0)
-    assert cost(make_record("source")).forward_units == pytest.approx(1.0)
+    assert cost(make_record("law")).forward_cost == pytest.approx(8.0)
+    assert cost(make_record("source")).forward_cost == pytest.approx(1.0)
 
 
 def test_seconds_are_the_median_over_steps():
@@ -36,11 +36,11 @@ def test_memory_is_the_largest_peak_over_seeds():
 
 
 def test_an_unfinished_run_tells_the_flops_of_its_first_batch():
-    assert cost(make_record("tent", finished=False, batches_done=3)).forward_units == pytest.approx(2.0)
+    assert cost(make_record("tent", finished=False, batches_done=3)).forward_cost == pytest.approx(2.0)
 
 
 def test_what_a_record_does_not_say_is_none():
     record = make_record()
     del record.batches[0]["cost"], record.closing["cost"], record.closing["timing"]["peak_bytes"]
     told = cost(record)
-    assert (told.forward_units, told.step_flops, told.peak_bytes) == (None, None, None)
+    assert (told.forward_cost, told.step_flops, told.peak_bytes) == (None, None, None)

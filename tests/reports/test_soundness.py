@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from driftlaw.errors import DataError
-from driftlaw.reports.soundness import sound
+from driftlaw.records.validation import sound
 from tests.reports.example_records import make_record
 
 

@@ -7,11 +7,11 @@ import pytest
 from driftlaw.errors import DataError
 from driftlaw.reports import build_report
 from driftlaw.reports.cost import cost_of
-from driftlaw.reports.results import make_results
 from driftlaw.reports.step_times import StepTimes, read_step_times, with_step_times
 from driftlaw.reports.tables import make_tables
 from tests.reports import bench_records
 from tests.reports.example_records import make_record, write_record
+from tools.results.make import make_results
 
 MODEL = {"name": "wrn_10_1", "weights": None, "sha256": "a" * 64}
 SETTINGS = {"learning_rate": 1e-3, "grouping": "tensor", "window": None}

@@ -7,13 +7,13 @@ import pytest
 import torch
 from PIL import Image
 
-from driftlaw.contract import Domain
+from driftlaw.base import Domain
 from driftlaw.corruptions import corrupt, list_corruptions
 from driftlaw.datasets import ArrayImages, load_dataset, open_archive
 from driftlaw.errors import DataError, UsageError
 from driftlaw.streams import CorruptedStream, StreamSettings, make_archive, make_stream
-from driftlaw.streams import pixels as pixels_room
-from driftlaw.streams.pixels import Pixels
+from driftlaw.streams import image_cache as pixels_room
+from driftlaw.streams.image_cache import Pixels
 
 NAMES = ("gaussian_noise", "fog", "glass_blur")
 CLEAN = 23
@@ -197,7 +197,7 @@ def test_seeds_drive_order_and_corruption_apart(source):
 @pytest.mark.parametrize("first", [0, 1, 2, 3, 5, 6, 99])
 def test_starting_later_gives_the_rest_of_the_stream(source, schedule, first):
     stream = made(source, schedule=schedule)
-    assert same_bits(list(stream.from_batch(first)), list(stream)[first:])
+    assert same_bits(list(stream.iter_from(first)), list(stream)[first:])
 
 
 def test_what_is_skipped_is_never_made(source, monkeypatch):
@@ -206,7 +206,7 @@ def test_what_is_skipped_is_never_made(source, monkeypatch):
     monkeypatch.setattr(
         pixels_room, "corrupt", lambda images, name, *rest, **more: asked.append((name, len(images))) or images
     )
-    assert len(list(stream.from_batch(4))) == 5
+    assert len(list(stream.iter_from(4))) == 5
     assert asked == [("fog", 10), ("fog", 3), ("glass_blur", 10), ("glass_blur", 10), ("glass_blur", 3)]
 
 
@@ -216,7 +216,7 @@ def test_corrupting_several_batches_at_once_changes_nothing(source, at_once):
     stream = made(source)
     stream.batches_at_once = at_once
     assert same_bits(list(stream), plain)
-    assert same_bits(list(stream.from_batch(4)), plain[4:])
+    assert same_bits(list(stream.iter_from(4)), plain[4:])
 
 
 @pytest.fixture(scope="module")

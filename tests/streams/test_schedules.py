@@ -2,7 +2,7 @@
 
 import pytest
 
-from driftlaw.contract import Domain
+from driftlaw.base import Domain
 from driftlaw.corruptions import list_corruptions
 from driftlaw.streams.schedules import SCHEDULES, continual, gradual, recurring
 

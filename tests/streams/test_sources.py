@@ -10,9 +10,10 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 import driftlaw
 from driftlaw.datasets import content_sha256, load_dataset
+from driftlaw.datasets import torch_dataset as sources
+from driftlaw.datasets.torch_dataset import as_image_dataset, as_pixels
 from driftlaw.errors import DataError, UsageError
-from driftlaw.streams import DatasetImages, make_stream, sources
-from driftlaw.streams.sources import as_pixels, as_source
+from driftlaw.streams import TorchDatasetImages, make_stream
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 32, 32, 3), dtype=np.uint8)
 LABELS = np.arange(12) % 3
@@ -45,7 +46,7 @@ FORMS = {"pil": Image.fromarray, "bytes": as_bytes, "floats": as_floats, "array"
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_image_may_come_in_any_form(form):
-    source = DatasetImages(Items(FORMS[form]))
+    source = TorchDatasetImages(Items(FORMS[form]))
     assert (source.images([3, 0]) == PIXELS[[3, 0]]).all()
     assert source.labels.tolist() == LABELS.tolist()
     assert (len(source), source.num_classes, source.image_shape) == (12, 3, (32, 32))
@@ -58,20 +59,20 @@ def test_an_image_may_come_in_any_form(form):
 def test_labels_may_be_tensors_and_names_are_taken_from_the_dataset():
     given = TensorDataset(torch.stack([as_floats(each) for each in PIXELS]), torch.from_numpy(LABELS))
     given.classes = ["cat", "dog", "cow", "pig"]
-    source = as_source(given)
+    source = as_image_dataset(given)
     assert source.class_names == ["cat", "dog", "cow", "pig"]
-    assert as_source(Subset(given, [2, 5])).labels.tolist() == [2, 2]
+    assert as_image_dataset(Subset(given, [2, 5])).labels.tolist() == [2, 2]
 
 
 def test_a_small_dataset_is_read_once_and_a_large_one_again(monkeypatch):
     small = Items(as_bytes)
-    source = DatasetImages(small)
+    source = TorchDatasetImages(small)
     asked = small.asked
     source.images(np.arange(12))
     assert small.asked == asked
     monkeypatch.setattr(sources, "KEPT_BYTES", 1000)
     large = Items(as_bytes)
-    source = DatasetImages(large)
+    source = TorchDatasetImages(large)
     asked = large.asked
     assert (source.images([7]) == PIXELS[7]).all()
     assert large.asked == asked + 1
@@ -83,7 +84,7 @@ def test_a_small_dataset_is_read_once_and_a_large_one_again(monkeypatch):
 
 def test_our_own_images_pass_through():
     embedded = load_dataset("cifar10-embedded")
-    assert as_source(embedded) is embedded
+    assert as_image_dataset(embedded) is embedded
 
 
 def test_grey_and_flat_images_become_rgb():
@@ -113,20 +114,20 @@ def test_what_is_no_image_is_told_with_its_number(image, told):
             return image, 0
 
     with pytest.raises(UsageError, match=rf"item 0 of dataset:One: .*{told}"):
-        DatasetImages(One())
+        TorchDatasetImages(One())
 
 
 def test_other_mistakes_are_told():
     with pytest.raises(UsageError, match="source is a int; expected a torch Dataset"):
-        as_source(3)
+        as_image_dataset(3)
     with pytest.raises(UsageError, match="is empty"):
-        as_source(Items(as_bytes, labels=[]))
+        as_image_dataset(Items(as_bytes, labels=[]))
     with pytest.raises(UsageError, match=r"expected \(image, label\)"):
-        as_source([torch.zeros(3, 4, 4)])
+        as_image_dataset([torch.zeros(3, 4, 4)])
     with pytest.raises(UsageError, match=r"item 1 .*5×4 pixels, the first one 4×4.*one size"):
-        as_source([(torch.zeros(3, 4, 4), 0), (torch.zeros(3, 5, 4), 0)])
+        as_image_dataset([(torch.zeros(3, 4, 4), 0), (torch.zeros(3, 5, 4), 0)])
     with pytest.raises(DataError, match="run from -1"):
-        as_source([(torch.zeros(3, 4, 4), -1)])
+        as_image_dataset([(torch.zeros(3, 4, 4), -1)])
 
 
 RECIPE = {"corruptions": ["contrast", "clean"], "batch_size": 5, "order": "as-is"}

@@ -6,7 +6,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from driftlaw.datasets import load_dataset
-from driftlaw.training.augmentations import crop_and_flip
+from driftlaw.training.augment import crop_and_flip
 from driftlaw.training.augmix import DEPTH, NOTHING, OPERATIONS, WIDTH, Chains, apply_operations, augmix
 from tests.reference import augmix as reference
 

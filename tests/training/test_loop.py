@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from driftlaw import probes
+from driftlaw import profiling as probes
 from driftlaw.datasets import ArrayImages
 from driftlaw.errors import DataError, UsageError
 from driftlaw.files import sha256_of
@@ -271,7 +271,7 @@ def test_weights_are_float32_whatever_the_precision(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_tiny_training_with_augmix_learns_and_its_normalisation_goes_with_the_weights(tmp_path, seed):
-    plan = training(tmp_path, seed=seed, epochs=4, augmentation="augmix", normalise="half")
+    plan = training(tmp_path, seed=seed, epochs=4, augmentation="augmix", normalize="half")
     closing = train(plan)
     assert closing["accuracy"] > 85
     model = load_model(plan.weights)

@@ -1,0 +1,254 @@
+"""Figures drawn from records of ``driftlaw bench`` as SVG: bars of a step's cost, lines of how it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from benchmarks.report_tables import MEGA, Record, cells_of
+from driftlaw.reports.figures import _DASHES, _FAINT, _INK, _SERIES, _WIDTH, SERIES, Picture, _figure
+
+_REFERENCES = ("forward", "plain_tent", "plain_law")
+_LIGHT = ("#8791a3", "#d9820a", "#17907f", "#3557d6", "#c2255c", "#7a46d8", "#56850f", "#0b7ea3", "#9a5a32")
+_DARK = ("#8a94a8", "#f2a541", "#3fc7b2", "#7f9bff", "#f2709c", "#b18cff", "#9ccc4f", "#4cc3e8", "#d39a72")
+
+
+def draw_bench(record: Record) -> list[Picture]:
+    """Return the figures of a record of any kind."""
+    return list(_DRAWINGS[record["bench"]](record))
+
+
+def as_file(picture: Picture) -> str:
+    """Return the SVG of a figure as a file of its own, with the colours that a page would give it."""
+    light = _colours("#1a2130", "#5a6477", "#dde1e8", _LIGHT)
+    dark = _colours("#e6e9f0", "#9ba5b8", "#2c3342", _DARK)
+    style = f"<style>svg {{ {light} }} @media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}</style>"
+    head, bracket, rest = picture.svg.partition(">")
+    head = head.replace(' aria-hidden="true"', "")
+    return f"{head}{bracket}\n{style}{rest}".rstrip() + "\n"
+
+
+def _colours(ink: str, faint: str, line: str, series: Sequence[str]) -> str:
+    numbered = " ".join(f"--series-{number}: {colour};" for number, colour in enumerate(series))
+    return f"color: {ink}; --faint: {faint}; --line: {line}; font-family: sans-serif; {numbered}"
+
+
+# --- bars --------------------------------------------------------------------------------------------------------
+
+
+def _draw_steps(record: Record) -> Iterator[Picture]:
+    for title, rows in cells_of(record):
+        yield _bars(
+            title,
+            rows,
+            "milliseconds a step",
+            [row["milliseconds"]["median"] for row in rows],
+            _step_text,
+            f"{title}: median time of a step in {record['rounds']} rounds, all variants in turns on "
+            f"{record['device']['name']}. A whisker spans the quartiles.",
+            spans=[(row["milliseconds"]["lower_quartile"], row["milliseconds"]["upper_quartile"]) for row in rows],
+        )
+    if record["rows"] and "peak_bytes" in record["rows"][0]:
+        yield from _draw_memory(record)
+
+
+def _step_text(row: Record) -> str:
+    ratio = row.get("times_faster_than_plain_law")
+    against = "" if ratio is None or row["method"] == "plain_law" else f" · {ratio:.1f}× as fast as plain LAW"
+    median = row["milliseconds"]["median"]
+    return f"{median:.0f} ms{against}" if median >= 1000 else f"{median:.3g} ms{against}"
+
+
+def _draw_memory(record: Record) -> Iterator[Picture]:
+    for title, rows in cells_of(record):
+        yield _bars(
+            title,
+            rows,
+            "peak memory of a step, MB",
+            [row["peak_bytes"] / MEGA for row in rows],
+            _memory_text,
+            f"{title}: peak memory of a step, each variant alone on {record['device']['name']}.",
+        )
+
+
+def _memory_text(row: Record) -> str:
+    share = row["share_of_plain_law"]
+    against = "" if share is None or row["method"] == "plain_law" else f" · {share:.2f} of plain LAW"
+    megabytes = row["peak_bytes"] / MEGA
+    return (f"{megabytes:.3g} MB" if megabytes < 1000 else f"{megabytes:,.0f} MB") + against
+
+
+def _draw_facts(record: Record) -> Iterator[Picture]:
+    for title, rows in cells_of(record):
+        yield _bars(
+            title,
+            rows,
+            "milliseconds a step, facts recorded",
+            [row["with"]["median"] for row in rows],
+            lambda row: f"{row['with']['median']:.3g} ms · {100 * row['cost']:+.1f} % for {row['numbers']} numbers",
+            f"{title}: time of a step whose facts go into a record, and what they add.",
+            spans=[(row["with"]["lower_quartile"], row["with"]["upper_quartile"]) for row in rows],
+        )
+
+
+def _draw_floor(record: Record) -> Iterator[Picture]:
+    for title, rows in cells_of(record):
+        yield _bars(
+            title,
+            rows,
+            "milliseconds a step; the mark is the floor",
+            [row["milliseconds"]["median"] for row in rows],
+            lambda row: f"{row['milliseconds']['median']:.3g} ms · {row['times_above_floor']:.1f}× the floor",
+            f"{title}: the measured step and its floor, the larger of operations and bytes over the rates of "
+            f"{record['device']['name']} measured in the same run.",
+            marks=[row["floor_milliseconds"] for row in rows],
+        )
+
+
+def _bars(
+    title: str,
+    rows: Sequence[Record],
+    heading: str,
+    values: Sequence[float],
+    written: Callable[[Record], str],
+    caption: str,
+    *,
+    spans: Sequence[tuple[float, float]] | None = None,
+    marks: Sequence[float] | None = None,
+) -> Picture:
+    """Draw a horizontal bar a row, its figure and ratio written behind it; references are grey."""
+    with _figure((_WIDTH, 0.75 + 0.3 * len(rows)), f"{heading} {title}") as (figure, finish):
+        axes = figure.add_subplot()
+        axes.barh(range(len(rows)), values, height=0.62, color=[_colour(row, rows) for row in rows])
+        ends = [max(value, *span) for value, span in zip(values, spans or [(0, 0)] * len(rows), strict=True)]
+        for place, row in enumerate(rows):
+            axes.annotate(
+                written(row), (ends[place], place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5
+            )
+        for place, (low, high) in enumerate(spans or []):
+            axes.plot([low, high], [place, place], color=_INK, linewidth=1.0)
+        for place, mark in enumerate(marks or []):
+            axes.plot([mark, mark], [place - 0.4, place + 0.4], color=_INK, linewidth=1.6)
+        _finish_bars(axes, [row["label"] for row in rows], f"{title}: {heading}", max(ends))
+        svg = finish()
+    described = "; ".join(f"{row['label']} {written(row)}" for row in rows)
+    return Picture(svg, caption, f"Bar chart, {title}, {heading}: {described}.")
+
+
+def _finish_bars(axes: Axes, labels: Sequence[str], title: str, largest: float) -> None:
+    axes.set_title(title, loc="left", fontsize=9, color=_FAINT)
+    axes.set_xlim(0, 1.32 * largest)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.invert_yaxis()
+    axes.tick_params(axis="both", length=0)
+    axes.tick_params(axis="y", labelcolor=_INK)
+    axes.set_xticks([])
+    axes.spines["bottom"].set_visible(False)
+
+
+def _colour(row: Record, rows: Sequence[Record]) -> str:
+    """Return grey for a reference, and for ours a colour a method, so that variants of one method look alike."""
+    if row["method"] in _REFERENCES:
+        return _SERIES[0]
+    methods = list(dict.fromkeys(other["method"] for other in rows if other["method"] not in _REFERENCES))
+    return _SERIES[1 + methods.index(row["method"]) % SERIES]
+
+
+# --- lines -------------------------------------------------------------------------------------------------------
+
+
+def _draw_scaling(record: Record) -> Iterator[Picture]:
+    for curve in record["axes"]:
+        yield _draw_curve(curve, record["device"]["name"])
+    if record["stream"]:
+        yield _draw_stream(record["stream"], record["device"]["name"])
+
+
+def _draw_curve(curve: Record, where: str) -> Picture:
+    name = curve["axis"].replace("_", " ")
+    rows = curve["rows"]
+    labels = list(dict.fromkeys(row["label"] for row in rows))
+    lines = {label: [row for row in rows if row["label"] == label] for label in labels}
+    ours = [label for label in labels if lines[label][0]["method"] not in _REFERENCES]
+
+    def draw(axes: Sequence[Axes]) -> None:
+        for label, points in lines.items():
+            values = [row["value"] for row in points]
+            style = _line_style(points[0]["method"], ours.index(label) if label in ours else 0, label)
+            axes[0].plot(values, [row["milliseconds"]["median"] for row in points], **style)
+            axes[1].plot(values, [row["peak_bytes"] / MEGA for row in points], **style)
+
+    note = f" {curve['note'][0].upper()}{curve['note'][1:]}." if curve["note"] else ""
+    caption = f"Time and peak memory of a step against {name}, on {where}.{note}"
+    ends = "; ".join(f"{label} {points[-1]['milliseconds']['median']:.3g} ms" for label, points in lines.items())
+    described = f"Line charts of milliseconds and megabytes a step against {name}. At the largest: {ends}."
+    return _two_panels(f"scaling {name}", name, draw, ("milliseconds a step", "peak memory, MB"), caption, described)
+
+
+def _draw_stream(entries: Sequence[Record], where: str) -> Picture:
+    def draw(axes: Sequence[Axes]) -> None:
+        for place, entry in enumerate(entries):
+            batches = [window["batches"] for window in entry["windows"]]
+            style = _line_style(entry["method"], place, entry["label"])
+            axes[0].plot(batches, [window["milliseconds"]["median"] for window in entry["windows"]], **style)
+            axes[1].plot(batches, [window["held_bytes"] / MEGA for window in entry["windows"]], **style)
+
+    caption = f"Time of a step and memory held along one long stream, window by window, on {where}."
+    grown = "; ".join(
+        f"{entry['label']} time × {entry['growth']['milliseconds_halves']:.2f} from the first half to the second, "
+        f"memory × {entry['growth']['held_bytes']:.2f}"
+        for entry in entries
+    )
+    described = f"Line charts of milliseconds a step and memory held along a stream: {grown}."
+    return _two_panels(
+        "scaling stream", "batches", draw, ("milliseconds a step", "memory held, MB"), caption, described
+    )
+
+
+def _line_style(method: str, place: int, label: str) -> dict[str, Any]:
+    reference = method in _REFERENCES
+    colour = _SERIES[0] if reference else _SERIES[1 + place % SERIES]
+    dash = _DASHES[_REFERENCES.index(method) % len(_DASHES)] if reference else "-"
+    return {"color": colour, "linestyle": dash, "linewidth": 1.6, "marker": "o", "markersize": 3.0, "label": label}
+
+
+def _two_panels(
+    key: str,
+    horizontal: str,
+    draw: Callable[[Sequence[Axes]], None],
+    titles: tuple[str, str],
+    caption: str,
+    described: str,
+) -> Picture:
+    with _figure((_WIDTH, 3.2), key) as (figure, finish):
+        panels = list(figure.subplots(1, 2))
+        draw(panels)
+        for axes, title in zip(panels, titles, strict=True):
+            axes.set_title(title, loc="left", fontsize=9, color=_FAINT)
+            axes.set_xlabel(horizontal)
+            axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
+            axes.set_xlim(0, None)
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+            axes.grid(axis="y")
+            axes.set_axisbelow(True)
+        _legend(figure, panels[0])
+        svg = finish()
+    return Picture(svg, caption, described)
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=min(len(labels), 6), frameon=False, handlelength=3.2)
+
+
+_DRAWINGS: dict[str, Callable[[Record], Iterator[Picture]]] = {
+    "step": _draw_steps,
+    "memory": _draw_memory,
+    "facts": _draw_facts,
+    "floor": _draw_floor,
+    "scaling": _draw_scaling,
+}

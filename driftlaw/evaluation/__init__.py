@@ -1,0 +1,1 @@
+"""Runs an adapter over a stream and writes a record."""

@@ -1,0 +1,1 @@
+"""How a step runs: engines, CUDA graphs, compilation, precision, memory layout."""

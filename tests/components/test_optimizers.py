@@ -1,0 +1,29 @@
+"""The two optimizers have the numbers that every method shares."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from driftlaw.components.optimizers import make_optimizer
+from driftlaw.errors import UsageError
+
+
+def test_adam_has_its_own_defaults():
+    optimizer = make_optimizer("adam", nn.Linear(2, 2).parameters(), 1e-3)
+    assert isinstance(optimizer, torch.optim.Adam)
+    (group,) = optimizer.param_groups
+    assert (group["lr"], group["betas"], group["eps"], group["weight_decay"]) == (1e-3, (0.9, 0.999), 1e-8, 0)
+
+
+def test_sgd_has_nesterov_momentum():
+    optimizer = make_optimizer("sgd", nn.Linear(2, 2).parameters(), 0.01)
+    assert isinstance(optimizer, torch.optim.SGD)
+    (group,) = optimizer.param_groups
+    assert (group["lr"], group["momentum"], group["nesterov"], group["weight_decay"]) == (0.01, 0.9, True, 0)
+
+
+def test_nothing_to_learn_is_refused():
+    with pytest.raises(UsageError, match="no parameters"):
+        make_optimizer("adam", nn.Flatten().parameters(), 1e-3)

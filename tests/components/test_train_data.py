@@ -1,0 +1,84 @@
+"""The training data at a method's hand."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from driftlaw.components.train_data import TrainData
+from driftlaw.datasets import ArrayImages
+from driftlaw.errors import UsageError
+from driftlaw.testing.fixtures import SyntheticDataset
+
+LIKE = torch.empty(5, 3, 16, 16, dtype=torch.float64)
+
+
+@pytest.fixture
+def images() -> ArrayImages:
+    """Twenty images, all pixels of image i are i."""
+    pixels = np.broadcast_to(np.arange(20, dtype=np.uint8)[:, None, None, None], (20, 16, 16, 3)).copy()
+    return ArrayImages("numbered", pixels, np.arange(20) % 4, ["a", "b", "c", "d"])
+
+
+def numbers_of(batch: torch.Tensor) -> list[int]:
+    return (batch[:, 0, 0, 0] * 255).round().int().tolist()
+
+
+def test_a_drawn_batch_is_as_large_as_the_streams_and_has_its_own_labels(images):
+    drawn, labels = TrainData(images).draw(LIKE, torch.Generator().manual_seed(1))
+    assert drawn.shape == LIKE.shape
+    assert drawn.dtype == LIKE.dtype
+    assert labels.tolist() == [number % 4 for number in numbers_of(drawn)]
+
+
+def test_the_generator_alone_decides_what_is_drawn(images):
+    source = TrainData(images)
+    one, other = (numbers_of(source.draw(LIKE, torch.Generator().manual_seed(1))[0]) for _ in range(2))
+    assert one == other
+    generator = torch.Generator().manual_seed(1)
+    assert numbers_of(source.draw(LIKE, generator)[0]) != numbers_of(source.draw(LIKE, generator)[0])
+
+
+def test_batches_show_every_image_once_and_leave_out_what_fills_none(images):
+    seen = [numbers_of(batch) for batch, _ in TrainData(images).batches(100, 8, seed=0, like=LIKE)]
+    assert [len(batch) for batch in seen] == [8, 8]
+    assert len({number for batch in seen for number in batch}) == 16
+    (only,) = TrainData(images).batches(5, 8, seed=0, like=LIKE)
+    assert len(only[0]) == 5
+
+
+def test_pixels_become_shares_of_255_with_channels_first():
+    pixels = np.zeros((1, 2, 3, 3), dtype=np.uint8)
+    pixels[0, 1, 2] = (0, 51, 255)
+    source = TrainData(ArrayImages("one", pixels, [0], ["a"]))
+    drawn, _ = source.draw(torch.empty(1, 3, 2, 3), torch.Generator())
+    torch.testing.assert_close(drawn[0, :, 1, 2], torch.tensor([0, 0.2, 1]))
+
+
+def test_another_size_is_refused(images):
+    with pytest.raises(UsageError, match=r"\(3, 16, 16\), those of the stream \(3, 8, 8\)"):
+        TrainData(images).draw(torch.empty(2, 3, 8, 8), torch.Generator())
+
+
+def test_copies_share_the_images(images):
+    source = TrainData(images, Path("somewhere"))
+    assert copy.deepcopy(source) is source
+    assert TrainData.of(source) is source
+    assert TrainData.of(images).cache is None
+
+
+def test_the_hash_is_the_datasets_own_or_counted_from_its_content(images):
+    assert TrainData(images).sha256 == images.content_sha256
+    made_up, again, other = SyntheticDataset(), SyntheticDataset(), SyntheticDataset()
+    assert "sha256" not in made_up.facts()
+    other._pixels = 255 - other._pixels
+    assert TrainData(made_up).sha256 == TrainData(again).sha256 != TrainData(other).sha256
+
+
+def test_what_has_not_the_face_of_a_dataset_is_refused_with_what_it_lacks():
+    with pytest.raises(UsageError, match="list without labels, images, num_classes, facts"):
+        TrainData([1, 2])

@@ -1,0 +1,181 @@
+"""What holds for every corruption, whatever it does."""
+
+import numpy as np
+import pytest
+import torch
+
+from driftlaw.corruptions import CORRUPTIONS, corrupt, list_corruptions
+from driftlaw.corruptions import pipeline as apply
+from driftlaw.datasets import load_dataset
+from driftlaw.errors import UsageError
+
+ALL = list_corruptions("all")
+RANDOM = [corruption.name for corruption in CORRUPTIONS if corruption.random]
+
+
+@pytest.fixture(scope="module")
+def images():
+    pictures = load_dataset("cifar10-embedded").images(np.arange(24))
+    return torch.from_numpy(np.ascontiguousarray(pictures.transpose(0, 3, 1, 2)))
+
+
+@pytest.fixture(scope="module")
+def large(images):
+    return torch.nn.functional.interpolate(images[:2].float(), size=(224, 224), mode="bilinear").to(torch.uint8)
+
+
+@pytest.mark.parametrize("severity", [2, 5])
+@pytest.mark.parametrize("name", ALL)
+def test_an_image_is_corrupted_the_same_in_any_batch_and_order(name, severity, images):
+    whole = corrupt(images, name, severity)
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(1))
+    assert torch.equal(corrupt(images[order], name, severity, indices=order), whole[order])
+    alone = [corrupt(images[i : i + 1], name, severity, indices=[i]) for i in (0, 7, 23)]
+    assert torch.equal(torch.cat(alone), whole[[0, 7, 23]])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_float_image_is_corrupted_the_same_in_any_batch(name, images):
+    floats = images / 255
+    whole = corrupt(floats, name, 3)
+    assert torch.equal(corrupt(floats[5:9], name, 3, indices=[5, 6, 7, 8]), whole[5:9])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_chunks_do_not_show(name, images, monkeypatch):
+    whole = corrupt(images, name, 4)
+    monkeypatch.setattr(apply, "_CPU_VALUES", 5 * images[0].numel())
+    assert torch.equal(corrupt(images, name, 4), whole)
+
+
+def test_two_threads_give_the_same_bits_and_leave_the_setting_alone(images, monkeypatch):
+    monkeypatch.setattr(apply, "_CPU_VALUES", 5 * images[0].numel())
+    expected = corrupt(images, "snow", 3)
+    torch.set_num_threads(2)
+    try:
+        assert torch.equal(corrupt(images, "snow", 3), expected)
+        with torch.inference_mode():
+            assert torch.equal(corrupt(images, "snow", 3), expected)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(name, images):
+    first = corrupt(images, name, 3, seed=7)
+    torch.manual_seed(123)
+    assert torch.equal(corrupt(images, name, 3, seed=7), first)
+    assert not torch.equal(corrupt(images, name, 3, seed=8), first)
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_two_images_of_a_dataset_get_two_corruptions(name, images):
+    twins = corrupt(images[:1].expand(2, -1, -1, -1), name, 4)
+    assert not torch.equal(twins[0], twins[1])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_float_and_uint8_agree_within_one_grey_level(name, images):
+    whole = corrupt(images, name, 3).float()
+    floats = corrupt(images / 255, name, 3) * 255
+    assert (floats - whole).min() > -0.01
+    assert (floats - whole).max() < 1.01
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ALL)
+def test_any_float_dtype_comes_back_in_its_own_dtype_and_range(name, dtype, images):
+    changed = corrupt((images[:3] / 255).to(dtype), name, 3)
+    assert changed.dtype == dtype
+    assert changed.min() >= 0
+    assert changed.max() <= 1
+    assert changed.float().sub(corrupt(images[:3] / 255, name, 3)).abs().mean() < 0.02
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_large_images_keep_their_shape_and_change(name, large):
+    for severity in (1, 5):
+        changed = corrupt(large, name, severity)
+        assert changed.shape == large.shape
+        assert not torch.equal(changed, large)
+    assert torch.equal(corrupt(large[1:], name, 5, indices=[1]), changed[1:])
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 5), (40, 17), (64, 64), (65, 3)])
+@pytest.mark.parametrize("name", ALL)
+def test_any_size_works(name, size):
+    images = torch.rand(2, 3, *size, generator=torch.Generator().manual_seed(0))
+    changed = corrupt(images, name, 5)
+    assert changed.shape == images.shape
+    assert changed.isfinite().all()
+
+
+# Their published numbers do not grow evenly: more of one thing is paid with less of another.
+UNEVEN = ["glass_blur", "frost", "elastic_transform", "spatter", "saturate"]
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in UNEVEN])
+def test_the_damage_grows_with_the_severity(name, images):
+    damage = [(corrupt(images, name, s).float() - images.float()).abs().mean().item() for s in (1, 3, 5)]
+    assert damage[0] < damage[1] < damage[2]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_memory_layout_does_not_matter_and_the_input_stays(name, images):
+    few = images[:6]
+    before = few.clone()
+    expected = corrupt(few, name, 3)
+    assert torch.equal(corrupt(few.to(memory_format=torch.channels_last), name, 3), expected)
+    assert torch.equal(corrupt(torch.stack([few, few], -1)[..., 0], name, 3), expected)
+    assert torch.equal(few, before)
+    floats = few / 255
+    kept = floats.clone()
+    corrupt(floats, name, 3)
+    assert torch.equal(floats, kept)
+
+
+def test_no_images_give_no_images():
+    assert corrupt(torch.empty(0, 3, 32, 32), "fog", 1).shape == (0, 3, 32, 32)
+
+
+def test_gradients_and_inference_mode_do_no_harm(images):
+    wanting = (images[:2] / 255).requires_grad_()
+    assert not corrupt(wanting, "fog", 2).requires_grad
+    with torch.inference_mode():
+        inside = corrupt(images, "zoom_blur", 3)
+    assert torch.equal(corrupt(images, "zoom_blur", 3), inside)
+
+
+def test_everything_wrong_is_told_at_once(images):
+    with pytest.raises(UsageError) as told:
+        corrupt(images.float(), "fog", 6, seed="x", indices=[1, 2])
+    for word in ("[0, 1]", "severity", "seed", "one index an image"):
+        assert word in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("bad", "word"),
+    [
+        (torch.zeros(2, 1, 8, 8), "expand"),
+        (torch.zeros(3, 8, 8), r"\(n, 3, h, w\)"),
+        (torch.zeros(2, 3, 8, 8, dtype=torch.int64), "int64"),
+        (torch.full((2, 3, 8, 8), float("nan")), "NaN"),
+        (torch.full((2, 3, 8, 8), -0.5), "-0.5"),
+        (torch.zeros(2, 3, 0, 8), "one pixel"),
+        (np.zeros((2, 3, 8, 8)), "ndarray"),
+    ],
+)
+def test_images_that_do_not_fit_are_refused_with_a_reason(bad, word):
+    with pytest.raises(UsageError, match=word):
+        corrupt(bad, "contrast", 1)
+
+
+def test_an_unknown_corruption_is_answered_with_the_nearest(images):
+    with pytest.raises(UsageError, match="did you mean «glass_blur»"):
+        corrupt(images, "glas_blur", 1)
+
+
+def test_indices_are_whole_numbers(images):
+    with pytest.raises(UsageError, match="whole numbers"):
+        corrupt(images[:2], "fog", 1, indices=[0.5, 1.5])

@@ -1,0 +1,118 @@
+"""GTTA-MIX against the version written by hand, in float64, and what it does without a kept label."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import driftlaw
+from driftlaw.datasets import ArrayImages
+from driftlaw.errors import UsageError
+from driftlaw.models import build_model
+from driftlaw.profiling import count_flops
+from tests.methods.made_up import batches
+from tests.reference.gtta import HandGtta
+
+
+@pytest.fixture
+def network() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = build_model("wrn_10_1", num_classes=4).double().eval()
+        with torch.no_grad():
+            model.head.weight.mul_(10)  # sure of some images and not of others
+        return model
+
+
+@pytest.fixture(scope="module")
+def source() -> ArrayImages:
+    generator = np.random.default_rng(0)
+    pixels = generator.integers(256, size=(20, 16, 16, 3), dtype=np.uint8)
+    return ArrayImages("made-up", pixels, np.arange(20) % 4, ["a", "b", "c", "d"])
+
+
+def drawn(source: ArrayImages, generator: torch.Generator) -> tuple[torch.Tensor, list[int]]:
+    numbers = torch.randint(len(source), (6,), generator=generator).numpy()
+    pixels = torch.from_numpy(source.images(numbers)).double().permute(0, 3, 1, 2) / 255
+    return pixels, source.labels[numbers].tolist()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"first_confidence": 0.7, "confidence_momentum": 1.0},
+        {"first_confidence": 0.5, "learning_rate": 1e-3},
+        {"first_confidence": 0.5, "test_share": 0.8, "optimizer": "sgd", "learning_rate": 0.01},
+    ],
+    ids=str,
+)
+def test_three_steps_equal_the_hand_written_ones(network, source, settings):
+    adapter = driftlaw.adapt(network, "gtta", seed=7, train_data=source, **settings)
+    by_hand = HandGtta(network, **settings)
+    generator = torch.Generator().manual_seed(7)
+    for images in batches(3):
+        output = adapter.step(images)
+        answer, kept = by_hand.step(images, *drawn(source, generator))
+        torch.testing.assert_close(output.logits, answer, rtol=0, atol=1e-10)
+        assert output.diagnostics["kept"] == pytest.approx(kept / 6)
+        assert output.diagnostics["confidence"] == pytest.approx(by_hand.confidence)
+    for name, value in by_hand.model.named_parameters():
+        torch.testing.assert_close(adapter.model.get_parameter(name).data, value.data, rtol=0, atol=1e-10)
+
+
+def test_the_cases_above_keep_some_labels_and_not_others(network, source):
+    adapter = driftlaw.adapt(network, "gtta", train_data=source, first_confidence=0.7, confidence_momentum=1.0)
+    assert 0 < adapter.step(batches(1)[0]).diagnostics["kept"] < 1
+
+
+def test_a_batch_with_no_kept_label_takes_the_mixed_step_alone_and_is_not_nan(network, source):
+    settings = {"first_confidence": 1.0, "confidence_momentum": 1.0, "learning_rate": 1e-3}
+    adapter = driftlaw.adapt(network, "gtta", train_data=source, **settings)
+    for images in batches(3):
+        output = adapter.step(images)
+        assert output.diagnostics["kept"] == 0
+        # Answered after the mixed step; what answers now is the same network: the second step did not happen.
+        assert torch.equal(adapter.predict(images), output.logits)
+    assert all(state["step"] == 3 for state in adapter.optimizer.state.values())
+    assert all(value.isfinite().all() for value in adapter.model.parameters())
+
+
+def test_kept_labels_take_a_second_step(network, source):
+    adapter = driftlaw.adapt(network, "gtta", train_data=source, first_confidence=0.0, confidence_momentum=1.0)
+    output = adapter.step(batches(1)[0])
+    assert output.diagnostics["kept"] == 1
+    assert all(state["step"] == 2 for state in adapter.optimizer.state.values())
+
+
+def test_without_source_data_it_is_refused(network):
+    with pytest.raises(UsageError, match="needs the training data"):
+        driftlaw.adapt(network, "gtta")
+
+
+def test_a_source_of_another_size_is_refused_with_both_sizes(network, source):
+    adapter = driftlaw.adapt(network, "gtta", train_data=source)
+    with pytest.raises(UsageError, match=r"\(3, 16, 16\).*\(3, 24, 24\)"):
+        adapter(torch.rand(2, 3, 24, 24, dtype=torch.float64))
+
+
+def test_the_counted_cost_is_what_it_declares_where_labels_are_kept(network, source):
+    adapter = driftlaw.adapt(network, "gtta", train_data=source, first_confidence=0.0, confidence_momentum=1.0)
+    (images,) = batches(1)
+    _, forward = count_flops(lambda: adapter.model(images))
+    _, step = count_flops(lambda: adapter.step(images))
+    assert step / forward == pytest.approx(adapter.forward_cost + adapter.backward_cost, rel=0.1)
+    assert (adapter.forward_cost, adapter.backward_cost) == (4, 4)
+
+
+def test_training_data_may_be_a_torch_dataset(network, source):
+    pixels = torch.from_numpy(source.images(np.arange(len(source)))).permute(0, 3, 1, 2)
+    given = torch.utils.data.TensorDataset(pixels, torch.from_numpy(source.labels))
+    images = next(iter(batches(1)))
+    answers = []
+    for training_data in (source, given):
+        adapter = driftlaw.adapt(network, "gtta", train_data=training_data, first_confidence=0.5)
+        answers.append([adapter(images) for _ in range(2)][-1])
+    assert torch.equal(*answers)

@@ -1,0 +1,81 @@
+"""Which networks there are."""
+
+import pytest
+import torch
+
+from driftlaw.errors import UsageError
+from driftlaw.models import NORMALISATIONS, PUBLIC_WEIGHTS, build_model, list_models
+from driftlaw.models.resnet import ResNet
+from driftlaw.models.resnext import ResNeXt
+
+
+def test_every_listed_network_can_be_made():
+    names = [info.name for info in list_models()]
+    assert {"wrn_16_1", "wrn_28_10", "wrn_40_2", "resnext_29_4x32", "resnet50_cifar"} <= set(names)
+    assert {"resnet50", "resnet50_keras", "resnext50_32x4d", "wide_resnet50_2"} <= set(names)
+    for info in list_models():
+        with torch.device("meta"):
+            model = build_model(info.name, num_classes=5)
+        assert model.info["name"] == info.name
+        assert model.info["num_classes"] == 5
+        assert list(model.parameters())[-1].shape == (5,)
+        assert model.normalize is next(iter(model.children()))
+        assert callable(model.forward_features)
+        assert callable(model.forward_head)
+        assert info.title
+        assert info.paper
+        assert info.input_size in (32, 224)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "features"),
+    [
+        ("resnext_11_2x8", ResNeXt, 1024),
+        ("resnet14_cifar", ResNet, 2048),
+        ("resnet14", ResNet, 2048),
+        ("resnet14_keras", ResNet, 2048),
+        ("resnext14_2x4d", ResNet, 2048),
+        ("wide_resnet14_1", ResNet, 2048),
+    ],
+)
+def test_small_kin_of_the_listed_networks_can_be_made(name, kind, features):
+    model = build_model(name, num_classes=4, normalize="half").eval()
+    assert isinstance(model, kind)
+    assert model.forward_features(torch.rand(1, 3, 32, 32)).shape == (1, features)
+    assert model.info["normalise"] == {"mean": [0.5] * 3, "std": [0.5] * 3}
+
+
+def test_public_weights_are_of_a_network_and_a_normalisation_that_are_known():
+    for name, weights in PUBLIC_WEIGHTS.items():
+        assert weights.name == name
+        assert weights.normalize in NORMALISATIONS
+        assert len(weights.content_sha256) == len(weights.weights_sha256) == 64
+
+
+def test_a_network_that_is_not_listed_can_be_made_too():
+    model = build_model("wrn_10_3", num_classes=4)
+    assert model(torch.rand(1, 3, 32, 32)).shape == (1, 4)
+
+
+def test_info_knows_the_normalisation():
+    plain = build_model("wrn_10_1", num_classes=4)
+    assert plain.info["normalise"] == {"mean": [0.0, 0.0, 0.0], "std": [1.0, 1.0, 1.0]}
+    normed = build_model("wrn_10_1", num_classes=4, normalize={"mean": [0.5] * 3, "std": [0.25] * 3})
+    assert normed.info["normalise"] == {"mean": [0.5] * 3, "std": [0.25] * 3}
+    assert normed.normalize.std.flatten().tolist() == [0.25] * 3
+
+
+@pytest.mark.parametrize("name", ["wrn_28_1O", "WRN-28-10", "wrn2810", "resnet", ""])
+def test_an_unknown_network_is_told_with_the_known_ones(name):
+    with pytest.raises(UsageError, match=f"unknown model «{name}».*wrn_28_10"):
+        build_model(name, num_classes=10)
+
+
+def test_a_slip_of_the_finger_is_understood():
+    with pytest.raises(UsageError, match="did you mean «wrn_40_2»"):
+        build_model("wnr_40_2", num_classes=10)
+
+
+def test_an_impossible_depth_is_told():
+    with pytest.raises(UsageError, match="depth 27"):
+        build_model("wrn_27_10", num_classes=10)

@@ -1,0 +1,1 @@
+"""Generates RESULTS.md and its figures from the records in results/."""
