@@ -40,7 +40,7 @@ def answers_have_the_right_shape_and_are_finite(subject: Subject) -> None:
     adapter = subject.adapter()
     for number in range(3):
         output = adapter.step(make_images(number))
-        expect(isinstance(output, StepOutput), f"step {number} returned {type(output).__name__}: expected an Output")
+        expect(isinstance(output, StepOutput), f"step {number} returned {type(output).__name__}: expected a StepOutput")
         _expect_answer(output.logits, BATCH, torch.float32)
         _expect_facts(adapter, output)
     _expect_answer(adapter(make_images(3)), BATCH, torch.float32)

@@ -102,13 +102,13 @@ class Attached(Good):
         return StepOutput(self.model(images))
 
 
-@breaks("answers_have_the_right_shape_and_are_finite", "returned Tensor: expected an Output")
+@breaks("answers_have_the_right_shape_and_are_finite", "returned Tensor: expected a StepOutput")
 class Bare(Good):
     def update(self, images, plan):
         return super().update(images, plan).logits
 
 
-@breaks("answers_have_the_right_shape_and_are_finite", "average has 2 entries, fact_labels")
+@breaks("answers_have_the_right_shape_and_are_finite", "average has 2 entries, diagnostic_labels")
 class Unlabelled(Good):
     def diagnostic_labels(self):
         return {}
@@ -131,7 +131,7 @@ class Obedient(Good):
 class AtTheCallersMercy(Good):
     def step(self, images):
         self.steps += 1
-        return self.adapt(images)
+        return self.update(images, self.draw(images))
 
 
 @breaks("a_batch_of_one_works_or_is_refused", "more than one")
@@ -231,7 +231,7 @@ class FrozenTeacher(Good):
     """Its teacher moves though it requires no gradients, inside the model, where reset() saves the memory for it."""
 
     def configure(self, model):
-        model = super().configure(model)
+        super().configure(model)
         model.register_parameter("teacher", nn.Parameter(torch.zeros(()), requires_grad=False))
 
     def update(self, images, plan):
@@ -368,7 +368,7 @@ class Dicing(Good):
 @breaks("only_what_it_says_learns_has_moved", r"norm1\.running_mean.* moved")
 class Tracking(Good):
     def configure(self, model):
-        model = super().configure(model)
+        super().configure(model)
         for layer in model.modules():
             layer.track_running_stats = True
 

@@ -15,7 +15,7 @@ METHOD = '''
 from __future__ import annotations
 
 import torch
-from driftlaw.base import Adapter, StepOutput
+from driftlaw.base import Adapter, Plan, StepOutput
 from driftlaw.settings import Settings
 
 
@@ -29,7 +29,7 @@ class Mine(Adapter, name="mine"):
 
         patience: int = 3
 
-    def adapt(self, images: torch.Tensor) -> StepOutput:
+    def update(self, images: torch.Tensor, plan: Plan) -> StepOutput:
         """Answer."""
         return StepOutput(self.model(images))
 '''
@@ -93,7 +93,7 @@ def test_a_file_conforms_or_not(tmp_path):
         ("\nimport no_such_thing\n", "line 2: ModuleNotFoundError: No module named 'no_such_thing'"),
         ("\n\n1 / 0\n", "line 3: ZeroDivisionError"),
         (METHOD.replace(', name="mine"', ""), "Mine has no name"),
-        (METHOD.replace("def adapt", "def adopt"), "Mine leaves out what a method must write: adapt"),
+        (METHOD.replace("def update", "def updat"), "Mine leaves out what a method must write: update"),
         ("from driftlaw.methods.law import Law\n", "defines no method"),
     ],
 )
