@@ -1,0 +1,48 @@
+"""Command-line options that several commands share, each with one help text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Preset = Annotated[
+    str, typer.Argument(help="Preset name (see `driftlaw list presets`), TOML file, or several combined: A+B.")
+]
+Methods = Annotated[str | None, typer.Option(help="Comma-separated method names (default: all in the preset).")]
+Seeds = Annotated[str, typer.Option(help="Seeds: 1, 1,2,3 or 1-5.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Change a setting: law.tau=0.6, stream.severity=3, step.precision=float32 (all methods). Repeatable.",
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", "--network", help="Other weights than the preset's: a name, a file, or 'embedded'."),
+]
+Limit = Annotated[int | None, typer.Option(help="Maximum number of images per domain (default: all).")]
+Metrics = Annotated[
+    str | None,
+    typer.Option("--metrics", "--measures", help="Extra metrics, comma-separated: calibration, forgetting, drift."),
+]
+Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1, …")]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="Data directory (default: $DRIFTLAW_DATA, then the user cache).")
+]
+Jobs = Annotated[int, typer.Option(min=1, help="Number of runs in parallel, each in its own process.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", "--again", help="Re-run and overwrite finished records.")]
+CheckpointSeconds = Annotated[float, typer.Option(help="Seconds between checkpoints.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the planned runs and exit.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+
+def split_names(text: str | None) -> list[str]:
+    """Return the names of a comma-separated list.
+
+    >>> split_names("source, law")
+    ['source', 'law']
+    """
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
