@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from driftlaw.components.augment import Draw, augment
+from driftlaw.components.augment import AugmentParams, augment
 
 LEARNING_LAYERS = (nn.Conv2d, _BatchNorm, nn.LayerNorm, nn.GroupNorm)
 
@@ -50,7 +50,7 @@ class PlainLaw:
     ) -> None:
         self.learning_rate, self.tau, self.consistency_weight = learning_rate, tau, consistency_weight
         self.generator = torch.Generator().manual_seed(seed)
-        self.model = use_batch_statistics(model)
+        self.model = use_batch_stats(model)
         self.parameters = choose_parameters(self.model)
         self.fisher_model = copy.deepcopy(self.model)
         self.fisher = choose_parameters(self.fisher_model)
@@ -63,7 +63,7 @@ class PlainLaw:
         optimizer = self.make_optimizer()
         optimizer.zero_grad()
         logits = self.model(images)
-        augmented = self.model(augment(images, Draw.from_generator(self.generator)))
+        augmented = self.model(augment(images, AugmentParams.from_generator(self.generator)))
         probabilities = logits.softmax(dim=1)
         entropy = -(probabilities * logits.log_softmax(dim=1)).sum(dim=1).mean()
         consistency = -(probabilities * augmented.log_softmax(dim=1)).sum(dim=1).mean()  # Eq. 8
@@ -98,7 +98,7 @@ class PlainLaw:
         return torch.optim.Adam(groups, lr=self.learning_rate, betas=(0.9, 0.999), eps=1e-8)
 
 
-def use_batch_statistics(model: nn.Module) -> nn.Module:
+def use_batch_stats(model: nn.Module) -> nn.Module:
     """Put a network in train mode with BatchNorm layers that store no statistics and know only the batch at hand."""
     model.train()
     for module in model.modules():

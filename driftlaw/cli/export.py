@@ -203,9 +203,9 @@ def _images(
 
 
 def _takes_batch_statistics(adapter: Adapter) -> bool:
-    from driftlaw.components.batch_norm import batch_norm_layers, takes_batch_statistics
+    from driftlaw.components.batch_norm import batch_norm_layers, uses_batch_stats
 
-    return any(takes_batch_statistics(layer) for layer in batch_norm_layers(adapter.model))
+    return any(uses_batch_stats(layer) for layer in batch_norm_layers(adapter.model))
 
 
 def _calibration_images(name: str, count: int, side: int, device: torch.device, data_dir: Path | None) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from driftlaw.components import color as colours
+from driftlaw.components import color
 from driftlaw.execution.precision import full_precision
 
 JITTER_RANGES = {
@@ -32,7 +32,7 @@ NOISE = 0.005
 
 
 @dataclass(frozen=True)
-class Draw:
+class AugmentParams:
     """What was drawn for one batch.
 
     Attributes:
@@ -54,7 +54,7 @@ class Draw:
     noise_seed: int
 
     @classmethod
-    def from_generator(cls, generator: torch.Generator) -> Draw:
+    def from_generator(cls, generator: torch.Generator) -> AugmentParams:
         """Draw everything, in a fixed order, from a CPU generator."""
 
         def uniform(low: float, high: float) -> float:
@@ -73,7 +73,7 @@ class Draw:
         )
 
 
-def augment(images: Tensor, draw: Draw) -> Tensor:
+def augment(images: Tensor, draw: AugmentParams) -> Tensor:
     """Return images (n, c, h, w) in [0, 1] with one draw applied to all of them; no gradient flows."""
     channels_last = images.is_contiguous(memory_format=torch.channels_last)
     layout = torch.channels_last if channels_last else torch.contiguous_format
@@ -94,15 +94,15 @@ def _noise_like(images: Tensor, seed: int) -> Tensor:
 
 
 _JITTER: dict[str, Callable[[Tensor, float], Tensor]] = {
-    "brightness": colours.brightness,
-    "contrast": colours.contrast,
-    "saturation": colours.saturation,
-    "hue": colours.hue,
-    "gamma": colours.gamma,
+    "brightness": color.brightness,
+    "contrast": color.contrast,
+    "saturation": color.saturation,
+    "hue": color.hue,
+    "gamma": color.gamma,
 }
 
 
-def _move_and_blur(images: Tensor, draw: Draw) -> Tensor:
+def _move_and_blur(images: Tensor, draw: AugmentParams) -> Tensor:
     """Rotate, shift and scale about the centre, then blur with a 5×5 Gaussian.
 
     The published pipeline pads by half the size with edge values, moves, blurs and crops the middle. No point of the

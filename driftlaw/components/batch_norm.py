@@ -18,7 +18,7 @@ def batch_norm_layers(model: nn.Module) -> list[_BatchNorm]:
     return [module for module in model.modules() if isinstance(module, _BatchNorm)]
 
 
-def use_batch_statistics(model: nn.Module, source_share: float = 0.0) -> None:
+def use_batch_stats(model: nn.Module, source_share: float = 0.0) -> None:
     """Make every BatchNorm layer normalize with the statistics of the batch at hand and leave the stored ones alone.
 
     Args:
@@ -28,13 +28,13 @@ def use_batch_statistics(model: nn.Module, source_share: float = 0.0) -> None:
     for layer in batch_norm_layers(model):
         if source_share and layer.running_mean is not None:
             layer.eval()
-            layer.register_forward_pre_hook(SourceShare(source_share))
+            layer.register_forward_pre_hook(MixedBatchStats(source_share))
         else:
             layer.train()
             layer.track_running_stats = False
 
 
-class SourceShare:
+class MixedBatchStats:
     """Makes a BatchNorm layer in eval mode normalize with statistics mixed of the batch's and its stored ones.
 
     m = (1 − s)·batch mean + s·stored mean, and v likewise (alpha-BN, You et al., 2021). The layer itself is left as it
@@ -62,8 +62,8 @@ class SourceShare:
         return moved.to(values.dtype)
 
 
-def _share_of(layer: _BatchNorm) -> SourceShare | None:
-    return next((hook for hook in layer._forward_pre_hooks.values() if isinstance(hook, SourceShare)), None)
+def _share_of(layer: _BatchNorm) -> MixedBatchStats | None:
+    return next((hook for hook in layer._forward_pre_hooks.values() if isinstance(hook, MixedBatchStats)), None)
 
 
 def _mean_and_variance(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,7 +74,7 @@ def _mean_and_variance(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @contextmanager
-def held_statistics(model: nn.Module, images: Tensor) -> Iterator[None]:
+def fixed_batch_stats(model: nn.Module, images: Tensor) -> Iterator[None]:
     """Inside, BatchNorm layers normalize with the statistics of ``images`` as constants, whatever passes through.
 
     One forward pass measures them. Images then no longer influence each other, so per-sample gradients are right;
@@ -122,30 +122,30 @@ def _measure(model: nn.Module, layers: list[_BatchNorm], images: Tensor) -> list
     return [found.get(layer, (layer.running_mean, layer.running_var)) for layer in layers]
 
 
-def takes_batch_statistics(layer: _BatchNorm) -> bool:
+def uses_batch_stats(layer: _BatchNorm) -> bool:
     """Tell whether a layer, as it stands, normalises with the batch at hand, wholly or in part."""
     return layer.training or layer.running_mean is None or _share_of(layer) is not None
 
 
-def freeze_statistics(model: nn.Module, images: Tensor | None) -> nn.Module:
+def freeze_batch_stats(model: nn.Module, images: Tensor | None) -> nn.Module:
     """Return a copy in eval mode that answers an image alone as ``model`` answers it among ``images``.
 
     Layers that normalize with the batch at hand store the statistics of ``images``, mixed with the source's where they
     mix; layers that normalize with stored statistics keep those.
 
     Args:
-        model: a network as an adapter holds it; any other after ``use_batch_statistics``.
+        model: a network as an adapter holds it; any other after ``use_batch_stats``.
         images: (n, c, h, w) in [0, 1], as the network is to meet them; a hundred or more make good statistics. None:
             every layer goes back to what it stores.
     """
     own = copy.deepcopy(model)
-    live = [layer for layer in batch_norm_layers(own) if takes_batch_statistics(layer)]
+    live = [layer for layer in batch_norm_layers(own) if uses_batch_stats(layer)]
     if images is not None:
         for layer, (mean, variance) in zip(live, _measure(own, live, images), strict=True):
             layer.running_mean, layer.running_var = mean, variance
     for layer in live:
         layer.track_running_stats = True
-        for key in [key for key, hook in layer._forward_pre_hooks.items() if isinstance(hook, SourceShare)]:
+        for key in [key for key, hook in layer._forward_pre_hooks.items() if isinstance(hook, MixedBatchStats)]:
             del layer._forward_pre_hooks[key]
     unfixed = sum(layer.running_mean is None for layer in live)
     if unfixed:

@@ -20,7 +20,7 @@ from driftlaw.paths import data_dir
 log = logging.getLogger(__name__)
 
 
-def cache_folder(data: str | os.PathLike[str] | None = None) -> Path:
+def cache_dir(data: str | os.PathLike[str] | None = None) -> Path:
     """Return where things are kept: ``cache`` in the data folder, see ``driftlaw.paths.data_dir``."""
     return data_dir(data) / "cache"
 
@@ -43,7 +43,7 @@ def fingerprint(*parts: Any) -> str:
     return digest.hexdigest()
 
 
-def made_once(name: str, key: str, make: Callable[[], dict[str, Any]], *, folder: Path | None = None) -> dict[str, Any]:
+def cached(name: str, key: str, make: Callable[[], dict[str, Any]], *, folder: Path | None = None) -> dict[str, Any]:
     """Return what ``make`` returns, from disk where it was made before, and keep it there where it was not.
 
     What comes from disk lies on the CPU: copy it to where it is wanted. A damaged file is made anew. A folder that
@@ -55,7 +55,7 @@ def made_once(name: str, key: str, make: Callable[[], dict[str, Any]], *, folder
         make: returns plain data and tensors.
         folder: where to keep it; ``cache`` in the data folder where left out.
     """
-    path = (folder if folder is not None else cache_folder()) / f"{name}-{key[:32]}.pt"
+    path = (folder if folder is not None else cache_dir()) / f"{name}-{key[:32]}.pt"
     kept = _read(path) if path.is_file() else None
     if kept is not None:
         return kept

@@ -9,20 +9,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-GREY = (0.2989, 0.587, 0.114)
+LUMA = (0.2989, 0.587, 0.114)
 
 
-def grey(images: Tensor) -> Tensor:
+def luminance(images: Tensor) -> Tensor:
     """Return the luminance (n, 1, h, w)."""
-    if images.shape[1] != len(GREY):
+    if images.shape[1] != len(LUMA):
         return images.mean(dim=1, keepdim=True)
     red, green, blue = images.unbind(1)
-    return (GREY[0] * red + GREY[1] * green + GREY[2] * blue).unsqueeze(1)
+    return (LUMA[0] * red + LUMA[1] * green + LUMA[2] * blue).unsqueeze(1)
 
 
-def without_colour(images: Tensor) -> Tensor:
+def to_grayscale(images: Tensor) -> Tensor:
     """Return the luminance in all three channels."""
-    return images if images.shape[1] != len(GREY) else grey(images).expand_as(images)
+    return images if images.shape[1] != len(LUMA) else luminance(images).expand_as(images)
 
 
 def brightness(images: Tensor, amount: float | Tensor) -> Tensor:
@@ -32,14 +32,14 @@ def brightness(images: Tensor, amount: float | Tensor) -> Tensor:
 
 def contrast(images: Tensor, amount: float | Tensor) -> Tensor:
     """Move each image away from its mean luminance (amount above 1) or towards it (below)."""
-    return _blend(images, grey(images).mean(dim=(1, 2, 3), keepdim=True), amount)
+    return _blend(images, luminance(images).mean(dim=(1, 2, 3), keepdim=True), amount)
 
 
 def saturation(images: Tensor, amount: float | Tensor) -> Tensor:
     """Move each pixel away from its luminance (amount above 1) or towards it (below)."""
-    if images.shape[1] != len(GREY):
+    if images.shape[1] != len(LUMA):
         return images
-    return _blend(images, grey(images), amount)
+    return _blend(images, luminance(images), amount)
 
 
 def gamma(images: Tensor, amount: float | Tensor) -> Tensor:
@@ -49,7 +49,7 @@ def gamma(images: Tensor, amount: float | Tensor) -> Tensor:
 
 def hue(images: Tensor, turn: float | Tensor) -> Tensor:
     """Turn the hue by ``turn`` of a full circle, value and saturation kept."""
-    if images.shape[1] != len(GREY):
+    if images.shape[1] != len(LUMA):
         return images
     high, low = images.amax(1, keepdim=True), images.amin(1, keepdim=True)
     chroma = high - low

@@ -48,3 +48,19 @@ def make_projector(features: int, size: int, generator: torch.Generator, like: T
             for value in (layer.weight, layer.bias):
                 value.uniform_(-(layer.in_features**-0.5), layer.in_features**-0.5, generator=generator)
     return nn.Sequential(layers[0], nn.ReLU(), layers[1]).to(like.device, like.dtype)
+
+
+def info_nce(query: Tensor, key: Tensor, negatives: Tensor, counts: Tensor, temperature: float) -> Tensor:
+    """Return the mean of −log(e^{q·k/T} / (e^{q·k/T} + Σ e^{q·m/T})), the sum over the negatives m that count.
+
+    Args:
+        query: features (n, d) of one view; gradients flow through them.
+        key: features (n, d) of another view of the same images.
+        negatives: (n, m), the cosines between the queries and features of other images.
+        counts: (n, m), which negatives count for which query.
+        temperature: T.
+    """
+    positive = F.cosine_similarity(query, key, dim=1).unsqueeze(1)
+    others = negatives.masked_fill(~counts, -torch.inf)
+    logits = torch.cat([positive, others], dim=1) / temperature
+    return (logits.logsumexp(dim=1) - logits[:, 0]).mean()

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from driftlaw.execution.precision import full_precision
 
 
-class FeatureMemory(nn.Module):
+class FeatureBank(nn.Module):
     """A ring of features, and of whatever else is known of the same images; the newest take the place of the oldest.
 
     All of it is buffers, so that it is saved, loaded, reset and moved with the adapter; their size never changes.
 
-    >>> memory = FeatureMemory(3, features=torch.zeros(2), labels=torch.zeros((), dtype=torch.int64))
+    >>> memory = FeatureBank(3, features=torch.zeros(2), labels=torch.zeros((), dtype=torch.int64))
     >>> memory.store(features=torch.tensor([[0.0, 2.0], [3.0, 0.0]]), labels=torch.tensor([7, 8]))
     >>> memory.features.tolist(), memory.labels.tolist(), memory.filled().tolist()
     ([[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]], [7, 8, 0], [True, True, False])
@@ -62,7 +62,7 @@ class FeatureMemory(nn.Module):
             return F.normalize(features, dim=1).to(self.features.dtype) @ self.features.T
 
     @torch.no_grad()
-    def vote(self, features: Tensor, neighbours: int) -> Tensor:
+    def knn_predict(self, features: Tensor, neighbours: int) -> Tensor:
         """Return (n, classes), the mean of the remembered ``probabilities`` of the nearest, by cosine.
 
         Fewer vote while fewer are remembered; where there are none the answer is all zeros.

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from driftlaw.components.batch_norm import held_statistics
-from driftlaw.components.losses import own_label_likelihood
+from driftlaw.components.batch_norm import fixed_batch_stats
+from driftlaw.components.losses import pseudo_label_nll
 
 
 def mean_squares(gradients: Sequence[Tensor], entries: Tensor) -> Tensor:
@@ -21,7 +21,7 @@ def mean_squares(gradients: Sequence[Tensor], entries: Tensor) -> Tensor:
 
     Args:
         gradients: the tensors, in any dtypes.
-        entries: what ``sizes`` says of them; made once, as a GPU waits for numbers of the host's.
+        entries: what ``tensor_sizes`` says of them; made once, as a GPU waits for numbers of the host's.
     """
     norms: list[Tensor] = list(gradients)
     for dtype in {value.dtype for value in gradients}:  # a GPU takes the norms of one dtype together
@@ -33,27 +33,27 @@ def mean_squares(gradients: Sequence[Tensor], entries: Tensor) -> Tensor:
     return torch.stack(norms).square() / entries
 
 
-def sizes(tensors: Sequence[Tensor]) -> Tensor:
+def tensor_sizes(tensors: Sequence[Tensor]) -> Tensor:
     """Return the number of entries of every tensor, as a vector on their device and in their dtype, or float32.
 
-    >>> sizes([torch.ones(300, 300).half()])
+    >>> tensor_sizes([torch.ones(300, 300).half()])
     tensor([90000.])
     """
     whole = torch.promote_types(tensors[0].dtype, torch.float32)  # 16 bits count to 65,504, and add up to less
     return torch.tensor([value.numel() for value in tensors], dtype=whole, device=tensors[0].device)
 
 
-def batch_score(logits: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+def score(logits: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     """Return the gradient of the batch's own-label likelihood over the parameters; the graph is kept (Eq. 2).
 
     It is 0 for parameters that the logits do not hang on, such as those of a head that is used in training alone.
     """
-    likelihood = own_label_likelihood(logits)
+    likelihood = pseudo_label_nll(logits)
     return list(torch.autograd.grad(likelihood, parameters, retain_graph=True, materialize_grads=True))
 
 
 def per_sample_fisher(
-    model: nn.Module, parameters: Mapping[str, Tensor], images: Tensor, *, images_at_once: int = 16
+    model: nn.Module, parameters: Mapping[str, Tensor], images: Tensor, *, chunk_size: int = 16
 ) -> Tensor:
     """Return E[s²] over the images of a batch, the mean over each tensor, as one vector (tensors,) (Eq. 3).
 
@@ -63,15 +63,15 @@ def per_sample_fisher(
         model: the network.
         parameters: the tensors that learn, by name.
         images: (n, c, h, w).
-        images_at_once: how many per-sample gradients live at the same time.
+        chunk_size: how many per-sample gradients live at the same time.
     """
     values = {name: value.detach() for name, value in parameters.items()}
 
-    def score(chosen: dict[str, Tensor], image: Tensor) -> Tensor:
-        return own_label_likelihood(functional_call(model, chosen, (image[None],)))
+    def loss(chosen: dict[str, Tensor], image: Tensor) -> Tensor:
+        return pseudo_label_nll(functional_call(model, chosen, (image[None],)))
 
-    with held_statistics(model, images):
-        gradients_of = vmap(grad(score), in_dims=(None, 0))
-        chunks = [gradients_of(values, chunk) for chunk in images.split(images_at_once)]
+    with fixed_batch_stats(model, images):
+        gradients_of = vmap(grad(loss), in_dims=(None, 0))
+        chunks = [gradients_of(values, chunk) for chunk in images.split(chunk_size)]
     totals = [torch.stack([chunk[name].square().sum() for chunk in chunks]).sum() for name in values]
-    return torch.stack(totals) / (len(images) * sizes(list(values.values())))
+    return torch.stack(totals) / (len(images) * tensor_sizes(list(values.values())))

@@ -7,23 +7,23 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from driftlaw.components.parameters import block_of, module_of
+from driftlaw.components.parameters import block_name, module_name
 from driftlaw.execution.precision import cast_together, promoted
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's own defaults, the paper's Section 4.1
-GROUP_OF = {"tensor": str, "module": module_of, "block": block_of}
+GROUP_OF = {"tensor": str, "module": module_name, "block": block_name}
 
 
-class Groups(nn.Module):
+class ParameterGroups(nn.Module):
     """Which tensors share a rate.
 
     Attributes:
         names: a name a group, in the order of the network.
-        member: (tensors,), the group of every tensor.
+        group_index: (tensors,), the group of every tensor.
         sizes: (tensors,), the number of entries of every tensor.
     """
 
-    member: Tensor
+    group_index: Tensor
     sizes: Tensor
 
     def __init__(self, parameters: Sequence[str], sizes: Tensor, grouping: str) -> None:
@@ -31,11 +31,11 @@ class Groups(nn.Module):
         super().__init__()
         group_names = [GROUP_OF[grouping](name) for name in parameters]
         self.names = list(dict.fromkeys(group_names))
-        member = torch.tensor([self.names.index(name) for name in group_names], device=sizes.device)
-        self.register_buffer("member", member, persistent=False)
+        group_index = torch.tensor([self.names.index(name) for name in group_names], device=sizes.device)
+        self.register_buffer("group_index", group_index, persistent=False)
         self.register_buffer("sizes", sizes, persistent=False)
 
-    def sharpness(self, fisher: Tensor, reduction: str) -> Tensor:
+    def importance(self, fisher: Tensor, reduction: str) -> Tensor:
         """Return w = √mean or √trace of the Fisher information, a number a group (Eq. 5).
 
         Args:
@@ -43,10 +43,10 @@ class Groups(nn.Module):
             reduction: ``mean`` or ``trace``.
         """
         empty = fisher.new_zeros(len(self.names))
-        trace = empty.index_add(0, self.member, fisher * self.sizes)
+        trace = empty.index_add(0, self.group_index, fisher * self.sizes)
         if reduction == "trace":
             return trace.sqrt()
-        return (trace / empty.index_add(0, self.member, self.sizes)).sqrt()
+        return (trace / empty.index_add(0, self.group_index, self.sizes)).sqrt()
 
 
 def exponential_min_max(weights: Tensor, tau: float) -> Tensor:
@@ -56,7 +56,7 @@ def exponential_min_max(weights: Tensor, tau: float) -> Tensor:
 
 
 @torch.no_grad()
-def total_gradients(parameters: Sequence[Tensor], parts: Sequence[Sequence[Tensor | None]]) -> list[Tensor]:
+def sum_gradients(parameters: Sequence[Tensor], parts: Sequence[Sequence[Tensor | None]]) -> list[Tensor]:
     """Return the sums of gradients that came in parts, in the dtypes of what they are the gradients of.
 
     Args:
@@ -75,15 +75,15 @@ def total_gradients(parameters: Sequence[Tensor], parts: Sequence[Sequence[Tenso
 
 
 @torch.no_grad()
-def fresh_adam_step_of_parts(
+def first_adam_step_of_summands(
     parameters: Sequence[Tensor], parts: Sequence[Sequence[Tensor | None]], rates: Tensor
 ) -> None:
-    """Add gradients up, as ``total_gradients`` does, and take the fresh step with them: one function, to be fused."""
-    fresh_adam_step(parameters, total_gradients(parameters, parts), rates)
+    """Add gradients up, as ``sum_gradients`` does, and take the fresh step with them: one function, to be fused."""
+    first_adam_step(parameters, sum_gradients(parameters, parts), rates)
 
 
 @torch.no_grad()
-def fresh_adam_step(parameters: Sequence[Tensor], gradients: Sequence[Tensor], rates: Tensor) -> None:
+def first_adam_step(parameters: Sequence[Tensor], gradients: Sequence[Tensor], rates: Tensor) -> None:
     """Take the first step of a new Adam, which is g/(|g| + ε) times the rate: no moment ever lives (Eq. 10)."""
     if any(value.dtype == torch.float16 for value in gradients):  # which has no ε
         gradients = [promoted(value) for value in gradients]
@@ -93,7 +93,7 @@ def fresh_adam_step(parameters: Sequence[Tensor], gradients: Sequence[Tensor], r
 
 
 @torch.no_grad()
-def kept_adam_step(
+def adam_step(
     parameters: Sequence[Tensor],
     gradients: Sequence[Tensor],
     rates: Tensor,

@@ -29,7 +29,7 @@ def make_optimizer(kind: str, parameters: Iterable[nn.Parameter], learning_rate:
     return torch.optim.SGD(learning, lr=learning_rate, momentum=0.9, nesterov=True)
 
 
-def step_down(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+def minimize_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
     """Take one step down the gradient of a loss; no gradient stays behind."""
     loss.backward()
     optimizer.step()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import takewhile
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from driftlaw.components.features import find_head
 
 NORM_LAYERS: tuple[type[nn.Module], ...] = (_BatchNorm, nn.GroupNorm, nn.LayerNorm)
 LAYERS_BY_KIND: dict[str, tuple[type[nn.Module], ...]] = {
@@ -32,28 +34,44 @@ def select_parameters(model: nn.Module, kinds: Iterable[str]) -> dict[str, nn.Pa
     return chosen
 
 
-def let_learn(parameters: Iterable[nn.Parameter]) -> None:
+def layer_parameters(model: nn.Module, layers: Collection[str]) -> list[nn.Parameter]:
+    """Return the parameters of the given kinds of layers, in the order of the model, the head's last.
+
+    Args:
+        model: the network.
+        layers: any of ``conv``, ``norm``, ``linear`` and ``head``. The head is the last linear layer; ``linear``
+            does not include it.
+    """
+    chosen = list(select_parameters(model, [kind for kind in layers if kind != "head"]).values())
+    if not {"linear", "head"} & set(layers):
+        return chosen
+    head = list(find_head(model).parameters())
+    others = [value for value in chosen if all(value is not own for own in head)]
+    return others + head if "head" in layers else others
+
+
+def require_grad_(parameters: Iterable[nn.Parameter]) -> None:
     """Turn the gradients of parameters on; an adapter's network starts with all of them off."""
     for value in parameters:
         value.requires_grad_(True)
 
 
-def module_of(parameter: str) -> str:
+def module_name(parameter: str) -> str:
     """Return the layer a parameter belongs to.
 
-    >>> module_of("stages.0.1.conv1.weight")
+    >>> module_name("stages.0.1.conv1.weight")
     'stages.0.1.conv1'
     """
     return parameter.rpartition(".")[0] or parameter
 
 
-def block_of(parameter: str) -> str:
+def block_name(parameter: str) -> str:
     """Return the block a parameter belongs to: its path to the end of the first run of numbers, else its layer.
 
-    >>> block_of("stages.0.1.conv1.weight"), block_of("layer1.0.downsample.1.bias"), block_of("conv.weight")
+    >>> block_name("stages.0.1.conv1.weight"), block_name("layer1.0.downsample.1.bias"), block_name("conv.weight")
     ('stages.0.1', 'layer1.0', 'conv')
     """
-    parts = module_of(parameter).split(".")
+    parts = module_name(parameter).split(".")
     first = next((place for place, part in enumerate(parts) if part.isdigit()), None)
     if first is None:
         return ".".join(parts)

@@ -21,11 +21,11 @@ WEIGHT_LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 LAYERS_OF_A_STAGE = 2
 
 
-def stages_of(model: nn.Module) -> dict[str, list[str]]:
+def model_stages(model: nn.Module) -> dict[str, list[str]]:
     """Return the stages in order, the stem first: the name of each and the names of its parameters.
 
     >>> layers = [nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1), nn.Flatten(), nn.Linear(2, 2)]
-    >>> stages_of(nn.Sequential(*layers))
+    >>> model_stages(nn.Sequential(*layers))
     {'stem': ['0.weight', '0.bias', '1.weight', '1.bias'], '2': ['2.weight', '2.bias']}
     """
     head = _head_of(model)
@@ -39,13 +39,13 @@ def stages_of(model: nn.Module) -> dict[str, list[str]]:
     return stages
 
 
-def part_of(
+def select_stages(
     stages: Mapping[str, Sequence[str]], part: Literal["stage", "up_to", "from"], number: int
 ) -> dict[str, list[str]]:
     """Return one stage, those from the input up to it, or those from it to the output.
 
     Args:
-        stages: what ``stages_of`` found.
+        stages: what ``model_stages`` found.
         part: ``stage``, ``up_to`` or ``from``; the stage itself is always in it.
         number: of the stage; 0 is the stem.
 

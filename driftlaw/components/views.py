@@ -13,29 +13,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from driftlaw.components import color as colours
+from driftlaw.components import color
 
 JITTER: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], float, float]] = {
-    "brightness": (colours.brightness, 0.6, 1.4),
-    "contrast": (colours.contrast, 0.6, 1.4),
-    "saturation": (colours.saturation, 0.6, 1.4),
-    "hue": (colours.hue, -0.1, 0.1),
+    "brightness": (color.brightness, 0.6, 1.4),
+    "contrast": (color.contrast, 0.6, 1.4),
+    "saturation": (color.saturation, 0.6, 1.4),
+    "hue": (color.hue, -0.1, 0.1),
 }
 """The colour jitter: operation, and the range of its amount (0.4, 0.4, 0.4 and 0.1 either way)."""
-JITTER_SHARE, GREY_SHARE, BLUR_SHARE, FLIP_SHARE = 0.8, 0.2, 0.5, 0.5  # of the images
+JITTER_SHARE, GRAYSCALE_SHARE, BLUR_SHARE, FLIP_SHARE = 0.8, 0.2, 0.5, 0.5  # of the images
 BLUR_SIGMA = (0.1, 2.0)  # MoCo v2's, in pixels
 BLUR_REACH = 6  # pixels either way, three times the largest sigma
 
 
 @dataclass(frozen=True)
-class StrongDraw:
+class StrongAugmentParams:
     """What was drawn for the strong views of n images; all tensors are the CPU's.
 
     Attributes:
-        jittered: (n,), whether the colours of an image change.
+        jittered: (n,), whether the color of an image change.
         order: (n, 4), the operations of ``JITTER`` by number, in the order in which an image meets them.
         amounts: (n, 4), the amount of each operation of ``JITTER``.
-        grey: (n,), whether an image loses its colours.
+        grayscale: (n,), whether an image loses its color.
         blurred: (n,).
         sigmas: (n,), of the blur.
         flipped: (n,), left to right.
@@ -44,13 +44,13 @@ class StrongDraw:
     jittered: Tensor
     order: Tensor
     amounts: Tensor
-    grey: Tensor
+    grayscale: Tensor
     blurred: Tensor
     sigmas: Tensor
     flipped: Tensor
 
     @classmethod
-    def from_generator(cls, count: int, generator: torch.Generator) -> StrongDraw:
+    def from_generator(cls, count: int, generator: torch.Generator) -> StrongAugmentParams:
         """Draw everything for ``count`` images, in a fixed order, from a CPU generator."""
 
         def uniform(*shape: int) -> Tensor:
@@ -61,7 +61,7 @@ class StrongDraw:
             jittered=uniform() < JITTER_SHARE,
             order=uniform(len(JITTER)).argsort(dim=1),
             amounts=low + (high - low) * uniform(len(JITTER)),
-            grey=uniform() < GREY_SHARE,
+            grayscale=uniform() < GRAYSCALE_SHARE,
             blurred=uniform() < BLUR_SHARE,
             sigmas=BLUR_SIGMA[0] + (BLUR_SIGMA[1] - BLUR_SIGMA[0]) * uniform(),
             flipped=draw_flips(count, generator),
@@ -82,14 +82,14 @@ def weak_view(images: Tensor, flipped: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def strong_view(images: Tensor, draw: StrongDraw) -> Tensor:
-    """Return images (n, c, h, w) in [0, 1] with their colours jittered or taken away, blurred and flipped as drawn."""
+def strong_view(images: Tensor, draw: StrongAugmentParams) -> Tensor:
+    """Return images (n, c, h, w) in [0, 1] with their color jittered or taken away, blurred and flipped as drawn."""
     view = images.clamp(0, 1)
     for place in range(len(JITTER)):
         for number, (operation, *_) in enumerate(JITTER.values()):
             chosen = draw.jittered & (draw.order[:, place] == number)
             _change(view, chosen, operation, draw.amounts[:, number])
-    _change(view, draw.grey, colours.without_colour)
+    _change(view, draw.grayscale, color.to_grayscale)
     _change(view, draw.blurred, _blur, draw.sigmas)
     _change(view, draw.flipped, lambda some: some.flip(3))
     return view

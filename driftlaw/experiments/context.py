@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from driftlaw.base import Adapter
-from driftlaw.components.cache import cache_folder
+from driftlaw.components.cache import cache_dir
 from driftlaw.components.train_data import TrainData
 from driftlaw.datasets import load_dataset
 from driftlaw.errors import DataError, UsageError, collected
@@ -88,7 +88,7 @@ class Workbench:
         if problems:
             heading = f"the training data {name} does not go with the stream (--set stream.source=NAME):"
             raise collected(heading, problems)
-        return TrainData(images, cache_folder(self.data_dir))
+        return TrainData(images, cache_dir(self.data_dir))
 
     def adapter(self, cell: Cell, model: nn.Module, source: TrainData | None) -> Adapter:
         """Return the cell's method around a copy of the network."""

@@ -17,9 +17,9 @@ from driftlaw.base.inputs import ValueCheck, shape_problems
 from driftlaw.base.model_copy import own_copy
 from driftlaw.components.batch_norm import (
     batch_norm_layers,
-    freeze_statistics,
-    takes_batch_statistics,
-    use_batch_statistics,
+    freeze_batch_stats,
+    use_batch_stats,
+    uses_batch_stats,
 )
 from driftlaw.errors import DriftlawError, UsageError, collected
 from driftlaw.export.formats import Format, Networks, find_format
@@ -91,7 +91,7 @@ def export_adapter(
     images = _images_for(adapter, calibration_images)
     network = answering_network(adapter, images)
     kind = "own"
-    if any(takes_batch_statistics(layer) for layer in batch_norm_layers(network)):
+    if any(uses_batch_stats(layer) for layer in batch_norm_layers(network)):
         kind = statistics
     origin = {
         "method": adapter.name,
@@ -120,7 +120,7 @@ def export_network(
     """
     network = own_copy(model)
     if statistics == "calibration":
-        use_batch_statistics(network)
+        use_batch_stats(network)
     return _export(network, Path(path), _checked(images), statistics, {"method": None, "steps": 0} | dict(facts or {}))
 
 
@@ -141,7 +141,7 @@ def _export(network: nn.Module, path: Path, images: Tensor, statistics: str, ori
     writer = find_format(path)
     # Sums over channels-last feature maps lose digits on a CPU, and statistics are measured once for good.
     images, network = images.contiguous(), network.to(memory_format=torch.contiguous_format)
-    plain = freeze_statistics(network, images if statistics == "calibration" else None).requires_grad_(False)
+    plain = freeze_batch_stats(network, images if statistics == "calibration" else None).requires_grad_(False)
     expected = network(images) if statistics == "calibration" else plain(images)
     networks = Networks(plain, _folded(plain))
     obstacle = writer.obstacle(networks)

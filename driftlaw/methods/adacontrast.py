@@ -12,14 +12,15 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter, ExecutionSettings, Plan, StepOutput
-from driftlaw.components.batch_norm import batch_norm_layers, use_batch_statistics
-from driftlaw.components.discrimination import info_nce, negative_diversity
-from driftlaw.components.feature_bank import FeatureMemory
+from driftlaw.components.batch_norm import batch_norm_layers, use_batch_stats
+from driftlaw.components.contrastive import info_nce
+from driftlaw.components.feature_bank import FeatureBank
 from driftlaw.components.features import find_head, logits_and_features
-from driftlaw.components.optimizers import step_down
-from driftlaw.components.parameters import let_learn
-from driftlaw.components.teacher import follow, make_teacher
-from driftlaw.components.views import StrongDraw, draw_flips, strong_view, weak_view
+from driftlaw.components.losses import negative_diversity
+from driftlaw.components.optimizers import minimize_step
+from driftlaw.components.parameters import require_grad_
+from driftlaw.components.teacher import ema_update, make_teacher
+from driftlaw.components.views import StrongAugmentParams, draw_flips, strong_view, weak_view
 
 
 class AdaContrast(Adapter, name="adacontrast"):
@@ -76,18 +77,18 @@ class AdaContrast(Adapter, name="adacontrast"):
     def configure(self, model: nn.Module) -> None:
         """Turn on all gradients; the modes change from pass to pass."""
         find_head(model)  # refuses, with a reason, a network of which nobody knows the features
-        let_learn(model.parameters())
+        require_grad_(model.parameters())
 
     def setup(self, train_data: Any) -> None:
         """Make the momentum model, the bank of neighbours, the queue of keys and the optimizer."""
         head = find_head(self.model)
         self.momentum_model = make_teacher(self.model)
-        use_batch_statistics(self.momentum_model)
+        use_batch_stats(self.momentum_model)
         features = head.weight.new_zeros(head.in_features)
         probabilities = head.weight.new_zeros(head.out_features)
         label = torch.zeros((), dtype=torch.int64, device=head.weight.device)
-        self.bank = FeatureMemory(self.config.memory_size, features=features, probabilities=probabilities)
-        self.queue = FeatureMemory(self.config.memory_size, features=features, labels=label)
+        self.bank = FeatureBank(self.config.memory_size, features=features, probabilities=probabilities)
+        self.queue = FeatureBank(self.config.memory_size, features=features, labels=label)
         self.optimizer = torch.optim.SGD(
             self.model.parameters(),
             lr=self.config.learning_rate,
@@ -99,15 +100,17 @@ class AdaContrast(Adapter, name="adacontrast"):
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
         """Learn from views of the batch, then answer it."""
         weak = weak_view(images, draw_flips(len(images), self.generator))
-        query, key = (strong_view(images, StrongDraw.from_generator(len(images), self.generator)) for _ in range(2))
+        query, key = (
+            strong_view(images, StrongAugmentParams.from_generator(len(images), self.generator)) for _ in range(2)
+        )
         with torch.no_grad():
             _, keys = logits_and_features(self.momentum_model, key)
         with self._tracking_statistics():
             labels = self._pseudo_labels(weak)
             loss = self._loss(query, keys, labels)
-        step_down(loss, self.optimizer)
+        minimize_step(loss, self.optimizer)
         self._remember(weak, keys, labels)
-        follow(self.momentum_model, self.model, self.config.momentum)
+        ema_update(self.momentum_model, self.model, self.config.momentum)
         with torch.no_grad():
             return StepOutput(self.model(images))
 
@@ -127,7 +130,7 @@ class AdaContrast(Adapter, name="adacontrast"):
     def _pseudo_labels(self, weak: Tensor) -> Tensor:
         """Return (n,), the arg-max of the answers while the stream is young, then that of the neighbours' votes."""
         logits, features = logits_and_features(self.model, weak)
-        voted = self.bank.vote(features, self.config.neighbours).argmax(dim=1)
+        voted = self.bank.knn_predict(features, self.config.neighbours).argmax(dim=1)
         young = self.bank.stored < self.config.own_label_images  # on the device: nobody waits for it
         return torch.where(young, logits.argmax(dim=1), voted)
 

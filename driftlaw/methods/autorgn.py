@@ -9,10 +9,10 @@ from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput
-from driftlaw.components.batch_norm import batch_norm_layers, use_batch_statistics
-from driftlaw.components.layer_rates import fresh_adam_step
+from driftlaw.components.batch_norm import batch_norm_layers, use_batch_stats
+from driftlaw.components.layer_rates import first_adam_step
 from driftlaw.components.losses import entropy
-from driftlaw.components.parameters import let_learn, select_parameters
+from driftlaw.components.parameters import require_grad_, select_parameters
 from driftlaw.errors import UsageError
 
 
@@ -49,8 +49,8 @@ class AutoRGN(Adapter, name="autorgn"):
             raise UsageError(
                 "autorgn learns Conv2d, GroupNorm and LayerNorm layers, and this model has none: take tent or source"
             )
-        let_learn(chosen)
-        use_batch_statistics(model, self.config.share_of_source)
+        require_grad_(chosen)
+        use_batch_stats(model, self.config.share_of_source)
 
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
         """Answer the batch, weigh the tensors, take one step."""
@@ -62,7 +62,7 @@ class AutoRGN(Adapter, name="autorgn"):
         gradients = list(torch.autograd.grad(entropy(logits), parameters, materialize_grads=True))
         norms = relative_norms(gradients, parameters)
         weights = norms / norms.max().clamp(min=torch.finfo(norms.dtype).tiny)
-        fresh_adam_step(parameters, gradients, self.config.learning_rate * weights)
+        first_adam_step(parameters, gradients, self.config.learning_rate * weights)
         return StepOutput(logits.detach(), {"layer_weights": weights})
 
     def diagnostic_labels(self) -> dict[str, list[str]]:

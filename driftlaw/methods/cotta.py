@@ -9,14 +9,12 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput
-from driftlaw.components.agreement import symmetric_cross_entropy
-from driftlaw.components.augment import Draw, augment
-from driftlaw.components.batch_norm import use_batch_statistics
-from driftlaw.components.losses import cross_entropy_between
-from driftlaw.components.optimizers import make_optimizer, step_down
-from driftlaw.components.parameters import let_learn
-from driftlaw.components.restore import restore_some
-from driftlaw.components.teacher import follow, make_teacher
+from driftlaw.components.augment import AugmentParams, augment
+from driftlaw.components.batch_norm import use_batch_stats
+from driftlaw.components.losses import soft_cross_entropy, symmetric_cross_entropy
+from driftlaw.components.optimizers import make_optimizer, minimize_step
+from driftlaw.components.parameters import require_grad_
+from driftlaw.components.teacher import ema_update, make_teacher, stochastic_restore
 
 
 class Cotta(Adapter, name="cotta"):
@@ -58,8 +56,8 @@ class Cotta(Adapter, name="cotta"):
 
     def configure(self, model: nn.Module) -> None:
         """Turn on all gradients, and batch statistics."""
-        let_learn(model.parameters())
-        use_batch_statistics(model, self.config.share_of_source)
+        require_grad_(model.parameters())
+        use_batch_stats(model, self.config.share_of_source)
 
     def setup(self, train_data: Any) -> None:
         """Make the teacher, the anchor and the student's optimizer."""
@@ -72,9 +70,9 @@ class Cotta(Adapter, name="cotta"):
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
         """Answer with the teacher, let the student learn from it, let the teacher follow, restore some weights."""
         answer, confidence = self._teach(images)
-        step_down(self._loss(answer, self.model(images)), self.optimizer)
-        follow(self.teacher, self.model, self.config.teacher_momentum)
-        restore_some(
+        minimize_step(self._loss(answer, self.model(images)), self.optimizer)
+        ema_update(self.teacher, self.model, self.config.teacher_momentum)
+        stochastic_restore(
             self.model.parameters(),
             self.anchor.parameters(),
             probability=self.config.restore_probability,
@@ -92,7 +90,7 @@ class Cotta(Adapter, name="cotta"):
         confidence = self.replayed(self._anchored, images).logits.softmax(dim=1).amax(dim=1).mean()
         if confidence >= self.config.confidence_threshold:
             return self.replayed(self._taught, images).logits, confidence
-        draws = [Draw.from_generator(self.generator) for _ in range(self.config.augmentations)]
+        draws = [AugmentParams.from_generator(self.generator) for _ in range(self.config.augmentations)]
         # A pass each: copies that shared one would also share their batch statistics.
         total = sum(self.replayed(self._taught, augment(images, draw)).logits for draw in draws)
         return total / len(draws), confidence
@@ -104,6 +102,4 @@ class Cotta(Adapter, name="cotta"):
         return StepOutput(self.teacher(images))
 
     def _loss(self, answer: Tensor, logits: Tensor) -> Tensor:
-        return (
-            symmetric_cross_entropy(answer, logits) if self.config.symmetric else cross_entropy_between(answer, logits)
-        )
+        return symmetric_cross_entropy(answer, logits) if self.config.symmetric else soft_cross_entropy(answer, logits)

@@ -10,11 +10,11 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput
-from driftlaw.components.batch_norm import use_batch_statistics
-from driftlaw.components.optimizers import make_optimizer, step_down
-from driftlaw.components.parameters import let_learn
+from driftlaw.components.batch_norm import use_batch_stats
+from driftlaw.components.features import most_similar
+from driftlaw.components.optimizers import make_optimizer, minimize_step
+from driftlaw.components.parameters import require_grad_
 from driftlaw.components.train_data import TrainData
-from driftlaw.execution.precision import full_precision
 
 
 class Gtta(Adapter, name="gtta"):
@@ -57,8 +57,8 @@ class Gtta(Adapter, name="gtta"):
 
     def configure(self, model: nn.Module) -> None:
         """Turn on all gradients, and batch statistics."""
-        let_learn(model.parameters())
-        use_batch_statistics(model, self.config.share_of_source)
+        require_grad_(model.parameters())
+        use_batch_stats(model, self.config.share_of_source)
 
     def setup(self, train_data: Any) -> None:
         """Make the optimizer and the running mean confidence."""
@@ -74,10 +74,10 @@ class Gtta(Adapter, name="gtta"):
             predicted = self.model(images).softmax(dim=1)
         pseudo_labels, kept = self._keep(predicted)
         mixed, labels = self._mix(images, predicted)
-        step_down(F.cross_entropy(self.model(mixed), labels), self.optimizer)
+        minimize_step(F.cross_entropy(self.model(mixed), labels), self.optimizer)
         logits = self.model(images)
         if kept.any():
-            step_down(F.cross_entropy(logits[kept], pseudo_labels[kept]), self.optimizer)
+            minimize_step(F.cross_entropy(logits[kept], pseudo_labels[kept]), self.optimizer)
         return StepOutput(
             logits.detach(), {"kept": kept.to(logits.dtype).mean(), "confidence": self.confidence.clone()}
         )
@@ -93,6 +93,5 @@ class Gtta(Adapter, name="gtta"):
         """Return source images, each mixed with its most similar test image, and their labels."""
         originals, labels = self.train_data.draw(images, self.generator)
         answers = self.model(originals).softmax(dim=1)
-        with full_precision(images):
-            partner = (answers @ predicted.T).argmax(dim=1)
+        partner = most_similar(answers, predicted)
         return torch.lerp(originals, images[partner], self.config.test_share), labels

@@ -12,20 +12,19 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput, open_lanes, twin
-from driftlaw.components.augment import Draw, augment
-from driftlaw.components.batch_norm import use_batch_statistics
-from driftlaw.components.features import find_head
-from driftlaw.components.fisher import batch_score, mean_squares, per_sample_fisher, sizes
+from driftlaw.components.augment import AugmentParams, augment
+from driftlaw.components.batch_norm import use_batch_stats
+from driftlaw.components.fisher import mean_squares, per_sample_fisher, score, tensor_sizes
 from driftlaw.components.layer_rates import (
-    Groups,
+    ParameterGroups,
+    adam_step,
     exponential_min_max,
-    fresh_adam_step,
-    fresh_adam_step_of_parts,
-    kept_adam_step,
-    total_gradients,
+    first_adam_step,
+    first_adam_step_of_summands,
+    sum_gradients,
 )
-from driftlaw.components.losses import cross_entropy_between, entropy
-from driftlaw.components.parameters import let_learn, select_parameters
+from driftlaw.components.losses import entropy, soft_cross_entropy
+from driftlaw.components.parameters import layer_parameters, require_grad_
 from driftlaw.errors import UsageError
 from driftlaw.execution.pass_weights import Autocast, Pass, Watch, autocast_of, passes_apart
 
@@ -113,23 +112,23 @@ class Law(Adapter, name="law"):
 
     def configure(self, model: nn.Module) -> None:
         """Turn on the gradients of the layers that learn, and batch statistics."""
-        chosen = _choose(model, self.config.layers)
+        chosen = layer_parameters(model, self.config.layers)
         if not chosen:
             raise UsageError(
                 f"law was to learn {' and '.join(self.config.layers)}, and this model has no such layers: by default "
                 "they are Conv2d and norm layers; take others in with layers = [«linear», «head»], or take source"
             )
-        let_learn(chosen)
-        use_batch_statistics(model, self.config.share_of_source)
+        require_grad_(chosen)
+        use_batch_stats(model, self.config.share_of_source)
 
     def setup(self, train_data: Any) -> None:
         """Make the Fisher sums, one number a tensor, and whatever else the settings keep between steps."""
         self._check_settings()
-        self.learning = [name for name, value in self.model.named_parameters() if value.requires_grad]
-        entries = sizes(self._tensors())
+        self.trainable = [name for name, value in self.model.named_parameters() if value.requires_grad]
+        entries = tensor_sizes(self._tensors())
         self.register_buffer("fisher", torch.zeros_like(entries))
         self.register_buffer("moving", torch.ones_like(entries, dtype=torch.bool))  # on batches that are not scored
-        self.groups = Groups(self.learning, entries, self.config.grouping)
+        self.groups = ParameterGroups(self.trainable, entries, self.config.grouping)
         self._stand_ins: dict[Circumstances, dict[str, bool]] = {}  # what was seen so far
         if self.config.moments == "kept":
             self._keep("first")
@@ -140,7 +139,7 @@ class Law(Adapter, name="law"):
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
         """Answer the batch, weigh the tensors, take one step."""
         kind = self.step_kind()
-        draw = None if kind == "entropy" else Draw.from_generator(self.generator)
+        draw = None if kind == "entropy" else AugmentParams.from_generator(self.generator)
         with self._all_moving() if kind == "scored" else self._standing_still() as moving:
             if draw is not None and self._has_lanes(images):
                 return self._descend(*self._passes_in_lanes(images, draw, scored=kind == "scored"))
@@ -171,7 +170,7 @@ class Law(Adapter, name="law"):
         answer = None if augmented is None else self._begin_answer(network_beside, augmented)
         logits = network(images)
         if isinstance(network, Watch):
-            self._stand_ins[_circumstances(images)] = network.stand_ins(self.learning)
+            self._stand_ins[_circumstances(images)] = network.stand_ins(self.trainable)
         information = self._information(images, logits, own) if scored else None
         return logits.detach(), self._gradients(logits, answer, _that_move(own), _that_move(beside)), information
 
@@ -186,13 +185,13 @@ class Law(Adapter, name="law"):
         if seen is None and not counted and not captured:
             tensors = list(self._tensors())
             return [(Watch(self.model, images), tensors), (self.model._call_impl, tensors)]
-        return passes_apart(self.model, self.learning, seen or {}, 2)
+        return passes_apart(self.model, self.trainable, seen or {}, 2)
 
     def _has_lanes(self, images: Tensor) -> bool:
         """Tell whether passes run side by side; with per-sample scores norm layers change while they are taken."""
         return self.config.fisher == "batch" and not self.config.recompute and self.has_lanes(images)
 
-    def _passes_in_lanes(self, images: Tensor, draw: Draw, *, scored: bool) -> Passed:
+    def _passes_in_lanes(self, images: Tensor, draw: AugmentParams, *, scored: bool) -> Passed:
         """Return what ``_passes`` does, the passes of the augmented batch made beside those of the batch.
 
         The loss is cut at both answers: its slopes there are known without a pass backwards, and the gradients that
@@ -221,7 +220,7 @@ class Law(Adapter, name="law"):
         if information is not None:
             self.fisher.mul_(self.config.fisher_decay).add_(information)  # Eq. 4
         weights, facts = self._weighed()
-        rates = self.config.learning_rate * weights[self.groups.member]
+        rates = self.config.learning_rate * weights[self.groups.group_index]
         moves = [value.requires_grad for value in self._tensors()]
         if not all(moves):
             rates = torch.stack([rate for rate, one in zip(rates, moves, strict=True) if one])
@@ -230,7 +229,7 @@ class Law(Adapter, name="law"):
 
     def _weighed(self) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the weight w̄ of every group, and the facts that tell of it."""
-        sharpness = self.groups.sharpness(self.fisher, self.config.reduction)  # Eq. 5
+        sharpness = self.groups.importance(self.fisher, self.config.reduction)  # Eq. 5
         weights = exponential_min_max(sharpness, self.config.tau)  # Eq. 7
         unscaled = {"layer_sharpness": sharpness} if self.config.more_facts else {}
         return weights, {"layer_weights": weights, **unscaled}
@@ -248,7 +247,7 @@ class Law(Adapter, name="law"):
         Which ones is asked once after each scored batch, as a captured step is made anew for every change.
         """
         if "moving" not in self.known:
-            weights = self._weighed()[0][self.groups.member]
+            weights = self._weighed()[0][self.groups.group_index]
             order = torch.where(self.moving, weights * SLACK, weights).argsort(stable=True)
             sizes = self.groups.sizes.double()[order]
             self.moving[order] = sizes.cumsum(0) > self.config.skip_share * sizes.sum()
@@ -258,7 +257,7 @@ class Law(Adapter, name="law"):
                 value.requires_grad_(moves)
             yield self.known["moving"]
         finally:
-            let_learn(self._tensors())
+            require_grad_(self._tensors())
 
     def diagnostic_labels(self) -> dict[str, list[str]]:
         """Name the groups that ``layer_weights``, and ``layer_sharpness``, speak of."""
@@ -266,7 +265,7 @@ class Law(Adapter, name="law"):
         return dict.fromkeys(vectors, self.groups.names)
 
     def _tensors(self) -> list[nn.Parameter]:
-        return [self.model.get_parameter(name) for name in self.learning]
+        return [self.model.get_parameter(name) for name in self.trainable]
 
     def _check_settings(self) -> None:
         settings = self.config
@@ -286,15 +285,15 @@ class Law(Adapter, name="law"):
     def _information(self, images: Tensor, logits: Tensor, tensors: Sequence[Tensor]) -> Tensor:
         """Return the Fisher information of this batch, a number for each of the tensors (Eq. 2 and 3)."""
         if self.config.fisher == "per_sample":
-            return per_sample_fisher(self.model, dict(zip(self.learning, self._tensors(), strict=True)), images)
-        score = batch_score(logits, tensors)
+            return per_sample_fisher(self.model, dict(zip(self.trainable, self._tensors(), strict=True)), images)
+        gradients = score(logits, tensors)
         if self.config.compat == "released_2024":
-            score = torch._foreach_add(score, self._kept("stale"))
-        return mean_squares(score, self.groups.sizes)
+            gradients = torch._foreach_add(gradients, self._kept("stale"))
+        return mean_squares(gradients, self.groups.sizes)
 
     def _loss(self, logits: Tensor, answer: Tensor) -> Tensor:
         target = logits.detach() if self.config.detach_target else logits
-        consistency = cross_entropy_between(target, answer)  # Eq. 8
+        consistency = soft_cross_entropy(target, answer)  # Eq. 8
         return entropy(logits) + self.config.consistency_weight * consistency  # Eq. 9
 
     def _begin_answer(self, network: Callable[[Tensor], Tensor], augmented: Tensor) -> Callable[[], Tensor]:
@@ -336,16 +335,16 @@ class Law(Adapter, name="law"):
         parameters = _that_move(self._tensors())
         if self.config.moments == "fresh" and self.config.compat == "none":
             # Steps of other kinds would be compiled for each of them.
-            usual = len(parameters) == len(self.learning) and len(parts) == 2
-            step = self.fused(fresh_adam_step_of_parts) if usual else fresh_adam_step_of_parts
+            usual = len(parameters) == len(self.trainable) and len(parts) == 2
+            step = self.fused(first_adam_step_of_summands) if usual else first_adam_step_of_summands
             step(parameters, parts, rates)
             return
-        gradients = total_gradients(parameters, parts)
+        gradients = sum_gradients(parameters, parts)
         if self.config.moments == "fresh":
-            fresh_adam_step(parameters, gradients, rates)
+            first_adam_step(parameters, gradients, rates)
         else:
             first, second = self._kept("first"), self._kept("second")
-            kept_adam_step(parameters, gradients, rates, first=first, second=second, step=self.steps + 1)
+            adam_step(parameters, gradients, rates, first=first, second=second, step=self.steps + 1)
         if self.config.compat == "released_2024":
             torch._foreach_copy_(self._kept("stale"), gradients)
 
@@ -375,13 +374,3 @@ def _pull_back(
 ) -> list[Tensor | None]:
     """Return over the parameters what the slope of that number is over an answer, whose graph is used up or kept."""
     return list(torch.autograd.grad(answer, parameters, slopes[number], retain_graph=keep, materialize_grads=True))
-
-
-def _choose(model: nn.Module, layers: tuple[str, ...]) -> list[nn.Parameter]:
-    """Return the parameters of the layers asked for; the head's go with no other kind."""
-    chosen = list(select_parameters(model, [kind for kind in layers if kind != "head"]).values())
-    if not {"linear", "head"} & set(layers):
-        return chosen
-    head = list(find_head(model).parameters())
-    others = [value for value in chosen if all(value is not own for own in head)]
-    return others + head if "head" in layers else others

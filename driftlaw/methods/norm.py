@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput
-from driftlaw.components.batch_norm import batch_norm_layers, use_batch_statistics
+from driftlaw.components.batch_norm import batch_norm_layers, use_batch_stats
 from driftlaw.errors import UsageError
 
 
@@ -30,7 +30,7 @@ class Norm(Adapter, name="norm"):
             raise UsageError(
                 "norm adapts BatchNorm statistics, and this model has no BatchNorm layer: take source or law"
             )
-        use_batch_statistics(model, self.config.share_of_source)
+        use_batch_stats(model, self.config.share_of_source)
 
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
         """Answer the batch with its own statistics."""

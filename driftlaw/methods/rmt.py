@@ -12,18 +12,16 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput
-from driftlaw.components.agreement import symmetric_cross_entropy
-from driftlaw.components.augment import Draw, augment
-from driftlaw.components.batch_norm import use_batch_statistics
-from driftlaw.components.cache import fingerprint, made_once
+from driftlaw.components.augment import AugmentParams, augment
+from driftlaw.components.batch_norm import use_batch_stats
+from driftlaw.components.cache import cached, fingerprint
 from driftlaw.components.contrastive import contrastive_loss, make_projector
-from driftlaw.components.features import feature_size, logits_and_features
+from driftlaw.components.features import class_means, feature_size, logits_and_features, nearest_prototype
+from driftlaw.components.losses import symmetric_cross_entropy
 from driftlaw.components.optimizers import make_optimizer
-from driftlaw.components.parameters import let_learn
-from driftlaw.components.prototypes import class_means, nearest
-from driftlaw.components.teacher import follow, make_teacher
+from driftlaw.components.parameters import require_grad_
+from driftlaw.components.teacher import ema_update, make_teacher, warm_up_teacher_student
 from driftlaw.components.train_data import TrainData, number_of_batches
-from driftlaw.components.warm_up import warm_up_pair
 
 
 class Rmt(Adapter, name="rmt"):
@@ -91,8 +89,8 @@ class Rmt(Adapter, name="rmt"):
 
     def configure(self, model: nn.Module) -> None:
         """Turn on all gradients, and batch statistics."""
-        let_learn(model.parameters())
-        use_batch_statistics(model, self.config.share_of_source)
+        require_grad_(model.parameters())
+        use_batch_stats(model, self.config.share_of_source)
 
     def setup(self, train_data: Any) -> None:
         """Make teacher, projector and optimizer, and room for the prototypes; the source is not looked at yet."""
@@ -119,7 +117,7 @@ class Rmt(Adapter, name="rmt"):
             (self.config.source_weight * F.cross_entropy(self.model(originals), labels)).backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        follow(self.teacher, self.model, self.config.teacher_momentum)
+        ema_update(self.teacher, self.model, self.config.teacher_momentum)
         return StepOutput(logits.detach() + teacher_logits)
 
     def forward_logits(self, images: Tensor) -> Tensor:
@@ -141,10 +139,10 @@ class Rmt(Adapter, name="rmt"):
     def _losses(self, images: Tensor, teacher_logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return the student's logits and the loss of a test batch."""
         logits, features = logits_and_features(self.model, images)
-        augmented = augment(images, Draw.from_generator(self.generator))
+        augmented = augment(images, AugmentParams.from_generator(self.generator))
         augmented_logits, augmented_features = logits_and_features(self.model, augmented)
         own, other = (symmetric_cross_entropy(teacher_logits, each) for each in (logits, augmented_logits))
-        nearby = self.prototypes[nearest(features.detach(), self.prototypes)]
+        nearby = self.prototypes[nearest_prototype(features.detach(), self.prototypes)]
         views = [self.projector(view) for view in (nearby, features, augmented_features)]
         contrast = contrastive_loss(views, self.config.temperature)
         agreement = 0.5 * own + 0.5 * other  # four cross-entropies, a quarter each
@@ -169,7 +167,7 @@ class Rmt(Adapter, name="rmt"):
         def make() -> dict[str, Any]:
             student, teacher = copy.deepcopy(self.model), copy.deepcopy(self.teacher)
             optimizer = make_optimizer(config.optimizer, student.parameters(), config.learning_rate)
-            warm_up_pair(
+            warm_up_teacher_student(
                 student,
                 teacher,
                 optimizer,
@@ -200,4 +198,4 @@ class Rmt(Adapter, name="rmt"):
         made_from = fingerprint(
             what, self.model, self.train_data.sha256, settings, like.device.type, self.execution_info()["precision"]
         )
-        return made_once(what, made_from, make, folder=self.train_data.cache)
+        return cached(what, made_from, make, folder=self.train_data.cache)

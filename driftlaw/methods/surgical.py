@@ -8,11 +8,11 @@ from pydantic import NonNegativeInt, PositiveFloat
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput
-from driftlaw.components.batch_norm import use_batch_statistics
+from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.components.losses import entropy
-from driftlaw.components.optimizers import make_optimizer, step_down
-from driftlaw.components.parameters import let_learn, select_parameters
-from driftlaw.components.stages import part_of, stages_of
+from driftlaw.components.optimizers import make_optimizer, minimize_step
+from driftlaw.components.parameters import require_grad_, select_parameters
+from driftlaw.components.stages import model_stages, select_stages
 from driftlaw.errors import UsageError
 
 
@@ -48,15 +48,15 @@ class Surgical(Adapter, name="surgical"):
 
     def configure(self, model: nn.Module) -> None:
         """Turn on the gradients of the part, and batch statistics everywhere."""
-        part = part_of(stages_of(model), self.config.part, self.config.stage)
+        part = select_stages(model_stages(model), self.config.part, self.config.stage)
         able = dict(model.named_parameters()) if self.config.tuned == "all" else select_parameters(model, ["norm"])
         chosen = [able[name] for names in part.values() for name in names if name in able]
         if not chosen:
             wanted = "parameters" if self.config.tuned == "all" else "norm layers"
             remedy = "take another part" if self.config.tuned == "all" else "take another part, or tuned = «all»"
             raise UsageError(f"surgical is to learn in {', '.join(part)}, and there are no {wanted} there: {remedy}")
-        let_learn(chosen)
-        use_batch_statistics(model, self.config.share_of_source)
+        require_grad_(chosen)
+        use_batch_stats(model, self.config.share_of_source)
 
     def setup(self, train_data: Any) -> None:
         """Make the optimizer."""
@@ -69,5 +69,5 @@ class Surgical(Adapter, name="surgical"):
 
     def _descend(self, images: Tensor) -> StepOutput:
         logits = self.model(images)
-        step_down(entropy(logits), self.optimizer)
+        minimize_step(entropy(logits), self.optimizer)
         return StepOutput(logits.detach())

@@ -8,10 +8,10 @@ from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput
-from driftlaw.components.batch_norm import use_batch_statistics
+from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.components.losses import entropy
-from driftlaw.components.optimizers import make_optimizer, step_down
-from driftlaw.components.parameters import let_learn, select_parameters
+from driftlaw.components.optimizers import make_optimizer, minimize_step
+from driftlaw.components.parameters import require_grad_, select_parameters
 from driftlaw.errors import UsageError
 
 
@@ -41,8 +41,8 @@ class Tent(Adapter, name="tent"):
         chosen = select_parameters(model, ["norm"])
         if not chosen:
             raise UsageError("tent learns the scale and shift of norm layers, and this model has none: take law")
-        let_learn(chosen.values())
-        use_batch_statistics(model, self.config.share_of_source)
+        require_grad_(chosen.values())
+        use_batch_stats(model, self.config.share_of_source)
 
     def setup(self, train_data: Any) -> None:
         """Make the optimizer."""
@@ -55,5 +55,5 @@ class Tent(Adapter, name="tent"):
 
     def _descend(self, images: Tensor) -> StepOutput:
         logits = self.model(images)
-        step_down(entropy(logits), self.optimizer)
+        minimize_step(entropy(logits), self.optimizer)
         return StepOutput(logits.detach())

@@ -71,7 +71,7 @@ def fold_batch_norm(model: nn.Module) -> nn.Module:
     if unfixed:
         raise UsageError(
             f"{len(unfixed)} BatchNorm layers store no statistics, {unfixed[0]} the first: fix them with "
-            "driftlaw.components.batch_norm.freeze_statistics(model, images)"
+            "driftlaw.components.batch_norm.freeze_batch_stats(model, images)"
         )
     traced = _traced(own)
     if traced is not None:

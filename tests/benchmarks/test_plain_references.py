@@ -80,7 +80,7 @@ def test_the_plain_law_leaves_the_head_alone(network):
 def test_no_adapter_stands_behind_a_plain_reference(name):
     text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
     assert [line for line in text.splitlines() if "driftlaw" in line and "import" in line] == (
-        ["from driftlaw.components.augment import Draw, augment"] if name == "plain_law" else []
+        ["from driftlaw.components.augment import AugmentParams, augment"] if name == "plain_law" else []
     )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from driftlaw.components.agreement import symmetric_cross_entropy
-from driftlaw.components.losses import entropy
+from driftlaw.components.losses import entropy, symmetric_cross_entropy
 
 
 def two_answers() -> list[torch.Tensor]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from driftlaw.components.batch_norm import freeze_statistics, held_statistics, use_batch_statistics
+from driftlaw.components.batch_norm import fixed_batch_stats, freeze_batch_stats, use_batch_stats
 from driftlaw.errors import UsageError
 
 
@@ -20,7 +20,7 @@ def network() -> nn.Sequential:
 
 def test_batch_statistics_normalise_each_batch_by_itself():
     model = network()
-    use_batch_statistics(model)
+    use_batch_stats(model)
     out = model(5 * torch.rand(6, 3, 8, 8, dtype=torch.float64))
     torch.testing.assert_close(out.mean(dim=(0, 2, 3)), torch.zeros(2, dtype=torch.float64), atol=1e-9, rtol=0)
 
@@ -28,17 +28,17 @@ def test_batch_statistics_normalise_each_batch_by_itself():
 def test_batch_statistics_leave_the_stored_ones_alone():
     model = network()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    use_batch_statistics(model)
+    use_batch_stats(model)
     model(torch.rand(6, 3, 8, 8, dtype=torch.float64))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_held_statistics_answer_the_same_batch_alike_and_make_images_independent():
     model = network()
-    use_batch_statistics(model)
+    use_batch_stats(model)
     images = torch.rand(6, 3, 8, 8, dtype=torch.float64)
     live = model(images)
-    with held_statistics(model, images):
+    with fixed_batch_stats(model, images):
         torch.testing.assert_close(model(images), live)
         torch.testing.assert_close(model(images[:1]), live[:1])
     assert not torch.allclose(model(images[:1]), live[:1])
@@ -48,7 +48,7 @@ def test_held_statistics_are_let_go_even_after_an_error():
     model = network()
     stored = model[1].running_mean
     try:
-        with held_statistics(model, torch.rand(2, 3, 8, 8, dtype=torch.float64)):
+        with fixed_batch_stats(model, torch.rand(2, 3, 8, 8, dtype=torch.float64)):
             raise ValueError
     except ValueError:
         pass
@@ -90,7 +90,7 @@ def test_mixed_statistics_and_their_gradients_are_those_written_by_hand(share):
     parameters = list(model.parameters())
     slopes = torch.autograd.grad(expected.square().mean(), parameters, allow_unused=True)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    use_batch_statistics(model, source_share=share)
+    use_batch_stats(model, source_share=share)
     answer = model(images)
     torch.testing.assert_close(answer, expected, rtol=0, atol=1e-10)
     own = torch.autograd.grad(answer.square().mean(), parameters, allow_unused=True)
@@ -101,10 +101,10 @@ def test_mixed_statistics_and_their_gradients_are_those_written_by_hand(share):
 
 def test_mixed_statistics_can_be_held_too():
     model = trained_network()
-    use_batch_statistics(model, source_share=0.3)
+    use_batch_stats(model, source_share=0.3)
     images = torch.rand(6, 3, 8, 8, dtype=torch.float64)
     live = model(images)
-    with held_statistics(model, images):
+    with fixed_batch_stats(model, images):
         torch.testing.assert_close(model(images), live)
         torch.testing.assert_close(model(images[:1]), live[:1])
     torch.testing.assert_close(model(images), live)
@@ -112,7 +112,7 @@ def test_mixed_statistics_can_be_held_too():
 
 def test_a_layer_that_stores_no_statistics_goes_on_with_those_of_the_batch():
     model = nn.Sequential(nn.BatchNorm2d(3, track_running_stats=False))
-    use_batch_statistics(model, source_share=0.5)
+    use_batch_stats(model, source_share=0.5)
     out = model(torch.rand(6, 3, 4, 4))
     torch.testing.assert_close(out.mean(dim=(0, 2, 3)), torch.zeros(3), atol=1e-6, rtol=0)
 
@@ -120,10 +120,10 @@ def test_a_layer_that_stores_no_statistics_goes_on_with_those_of_the_batch():
 @pytest.mark.parametrize("source_share", [0.0, 0.3])
 def test_frozen_statistics_answer_an_image_alone_as_among_the_others(source_share):
     model = trained_network()
-    use_batch_statistics(model, source_share)
+    use_batch_stats(model, source_share)
     images = torch.rand(6, 3, 8, 8, dtype=torch.float64)
     before = model[1].running_mean.clone()
-    frozen = freeze_statistics(model, images)
+    frozen = freeze_batch_stats(model, images)
     torch.testing.assert_close(frozen(images[:1]), model(images)[:1])
     assert not frozen[1].training
     assert torch.equal(model[1].running_mean, before)
@@ -131,20 +131,20 @@ def test_frozen_statistics_answer_an_image_alone_as_among_the_others(source_shar
 
 def test_frozen_without_images_a_network_goes_back_to_what_it_stores():
     stored, model = trained_network(), trained_network()
-    use_batch_statistics(model, 0.3)
+    use_batch_stats(model, 0.3)
     images = torch.rand(6, 3, 8, 8, dtype=torch.float64)
-    torch.testing.assert_close(freeze_statistics(model, None)(images), stored(images))
+    torch.testing.assert_close(freeze_batch_stats(model, None)(images), stored(images))
     with pytest.raises(UsageError, match="store no statistics"):
-        freeze_statistics(nn.BatchNorm2d(3, track_running_stats=False), None)
+        freeze_batch_stats(nn.BatchNorm2d(3, track_running_stats=False), None)
 
 
 def test_a_layer_that_stores_its_statistics_or_answers_nothing_keeps_them():
     model = trained_network()
-    use_batch_statistics(model)
+    use_batch_stats(model)
     model[1].eval()
     model.idle = nn.Identity()
     model.idle.norm = nn.BatchNorm2d(3).double().train()
-    frozen = freeze_statistics(model, torch.rand(6, 3, 8, 8, dtype=torch.float64))
+    frozen = freeze_batch_stats(model, torch.rand(6, 3, 8, 8, dtype=torch.float64))
     assert torch.equal(frozen[1].running_mean, model[1].running_mean)
     assert not torch.equal(frozen[3].running_mean, model[3].running_mean)
     assert torch.equal(frozen.idle.norm.running_mean, torch.zeros(3, dtype=torch.float64))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from driftlaw.components.cache import cache_folder, fingerprint, made_once
+from driftlaw.components.cache import cache_dir, cached, fingerprint
 
 
 class Maker:
@@ -22,7 +22,7 @@ class Maker:
 
 def test_it_is_made_once_and_read_afterwards(tmp_path):
     make = Maker()
-    made, read = (made_once("means", "a" * 64, make, folder=tmp_path) for _ in range(2))
+    made, read = (cached("means", "a" * 64, make, folder=tmp_path) for _ in range(2))
     assert make.asked == 1
     assert torch.equal(made["means"], read["means"])
     assert torch.equal(made["moments"][0]["step"], read["moments"][0]["step"])
@@ -31,30 +31,30 @@ def test_it_is_made_once_and_read_afterwards(tmp_path):
 def test_another_key_or_name_is_another_thing(tmp_path):
     make = Maker()
     for name, key in (("means", "a" * 64), ("means", "b" * 64), ("other", "a" * 64)):
-        made_once(name, key, make, folder=tmp_path)
+        cached(name, key, make, folder=tmp_path)
     assert make.asked == 3
 
 
 def test_it_lies_in_the_data_folder_unless_told():
-    made_once("means", "a" * 64, Maker())
-    assert [path.name for path in cache_folder().iterdir()] == [f"means-{'a' * 32}.pt"]
+    cached("means", "a" * 64, Maker())
+    assert [path.name for path in cache_dir().iterdir()] == [f"means-{'a' * 32}.pt"]
 
 
 def test_a_damaged_file_is_made_anew(tmp_path):
     make = Maker()
-    made_once("means", "a" * 64, make, folder=tmp_path)
+    cached("means", "a" * 64, make, folder=tmp_path)
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:100])
     with pytest.warns(UserWarning, match="damaged"):
-        made_once("means", "a" * 64, make, folder=tmp_path)
-    made_once("means", "a" * 64, make, folder=tmp_path)
+        cached("means", "a" * 64, make, folder=tmp_path)
+    cached("means", "a" * 64, make, folder=tmp_path)
     assert make.asked == 2
 
 
 def test_a_folder_that_cannot_be_written_costs_the_keeping_alone(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.warns(UserWarning, match="not kept"):
-        made = made_once("means", "a" * 64, Maker(), folder=tmp_path / "file")
+        made = cached("means", "a" * 64, Maker(), folder=tmp_path / "file")
     assert torch.equal(made["means"], torch.arange(3.0))
 
 
@@ -63,7 +63,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        made_once("means", "a" * 64, fail, folder=tmp_path)
+        cached("means", "a" * 64, fail, folder=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

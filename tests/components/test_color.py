@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from driftlaw.components import color as colours
+from driftlaw.components import color
 from tests.reference.views import jitter, luminance
 
 AMOUNTS = {
@@ -25,7 +25,7 @@ def some_images(*shape: int) -> torch.Tensor:
 @pytest.mark.parametrize("name", AMOUNTS)
 def test_one_amount_or_one_an_image_equals_the_definition(name):
     images = some_images(2, 3, 6, 5)
-    change = getattr(colours, name)
+    change = getattr(color, name)
     low, high = AMOUNTS[name]
     by_hand = np.stack([jitter(image, name, amount) for image, amount in zip(images.numpy(), (low, high), strict=True)])
     each = change(images, torch.tensor([low, high], dtype=torch.float64).view(-1, 1, 1, 1))
@@ -35,7 +35,7 @@ def test_one_amount_or_one_an_image_equals_the_definition(name):
 
 def test_without_colour_all_channels_are_the_luminance():
     images = some_images(2, 3, 4, 4)
-    pale = colours.without_colour(images)
+    pale = color.to_grayscale(images)
     for channel in range(3):
         np.testing.assert_allclose(pale[1, channel], luminance(images[1].numpy()), atol=1e-12)
 
@@ -43,11 +43,11 @@ def test_without_colour_all_channels_are_the_luminance():
 @pytest.mark.parametrize("channels", [1, 4])
 def test_images_without_colour_have_none_to_change(channels):
     images = some_images(2, channels, 4, 4)
-    for result in (colours.hue(images, 0.3), colours.saturation(images, 0.5), colours.without_colour(images)):
+    for result in (color.hue(images, 0.3), color.saturation(images, 0.5), color.to_grayscale(images)):
         assert torch.equal(result, images)
-    assert colours.brightness(images, 0.5).shape == colours.contrast(images, 0.5).shape == images.shape
+    assert color.brightness(images, 0.5).shape == color.contrast(images, 0.5).shape == images.shape
 
 
 def test_grey_pixels_keep_their_colour_whatever_the_turn():
     images = torch.full((1, 3, 2, 2), 0.4)
-    assert torch.equal(colours.hue(images, 0.25), images)
+    assert torch.equal(color.hue(images, 0.25), images)

@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from driftlaw.components.discrimination import info_nce, negative_diversity
+from driftlaw.components.contrastive import info_nce
+from driftlaw.components.losses import negative_diversity
 
 
 def numbers(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 
-from driftlaw.components.feature_bank import FeatureMemory
+from driftlaw.components.feature_bank import FeatureBank
 
 
 def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def a_memory(size: int) -> FeatureMemory:
-    return FeatureMemory(size, features=numbers(3), probabilities=numbers(2))
+def a_memory(size: int) -> FeatureBank:
+    return FeatureBank(size, features=numbers(3), probabilities=numbers(2))
 
 
 def test_the_newest_take_the_place_of_the_oldest():
-    memory = FeatureMemory(4, features=numbers(3), labels=torch.zeros((), dtype=torch.int64))
+    memory = FeatureBank(4, features=numbers(3), labels=torch.zeros((), dtype=torch.int64))
     for start, count in ((0, 3), (3, 2), (5, 1)):
         memory.store(features=numbers(count, 3), labels=torch.arange(start, start + count))
     assert sorted(memory.labels.tolist()) == [2, 3, 4, 5]
@@ -26,7 +26,7 @@ def test_the_newest_take_the_place_of_the_oldest():
 
 
 def test_of_a_batch_that_does_not_fit_the_last_are_kept():
-    memory = FeatureMemory(4, features=numbers(3), labels=torch.zeros((), dtype=torch.int64))
+    memory = FeatureBank(4, features=numbers(3), labels=torch.zeros((), dtype=torch.int64))
     memory.store(features=numbers(1, 3), labels=torch.tensor([99]))
     memory.store(features=numbers(9, 3), labels=torch.arange(9))
     assert sorted(memory.labels.tolist()) == [5, 6, 7, 8]
@@ -46,7 +46,7 @@ def test_the_mean_of_the_nearest_is_the_vote():
     features, probabilities = numbers(6, 3), numbers(6, 2, seed=1).softmax(1)
     memory.store(features=features, probabilities=probabilities)
     asked = numbers(4, 3, seed=2)
-    votes = memory.vote(asked, neighbours=3)
+    votes = memory.knn_predict(asked, neighbours=3)
     for feature, vote in zip(asked, votes, strict=True):
         cosines = [float(feature @ other / feature.norm() / other.norm()) for other in features]
         nearest = sorted(range(6), key=lambda place: -cosines[place])[:3]
@@ -57,19 +57,19 @@ def test_places_that_were_never_filled_have_no_vote():
     memory = a_memory(8)
     probabilities = numbers(2, 2).softmax(1)
     memory.store(features=-torch.ones(2, 3, dtype=torch.float64), probabilities=probabilities)
-    votes = memory.vote(torch.ones(1, 3, dtype=torch.float64), neighbours=5)  # empty places are nearer: cosine 0
+    votes = memory.knn_predict(torch.ones(1, 3, dtype=torch.float64), neighbours=5)  # empty places are nearer: cosine 0
     torch.testing.assert_close(votes[0], probabilities.mean(0))
 
 
 def test_an_empty_memory_says_nothing():
-    assert torch.equal(a_memory(4).vote(numbers(2, 3), neighbours=10), torch.zeros(2, 2, dtype=torch.float64))
+    assert torch.equal(a_memory(4).knn_predict(numbers(2, 3), neighbours=10), torch.zeros(2, 2, dtype=torch.float64))
 
 
 def test_more_neighbours_than_places_is_all_of_them():
     memory = a_memory(3)
     probabilities = numbers(3, 2).softmax(1)
     memory.store(features=numbers(3, 3), probabilities=probabilities)
-    torch.testing.assert_close(memory.vote(numbers(1, 3, seed=5), neighbours=10)[0], probabilities.mean(0))
+    torch.testing.assert_close(memory.knn_predict(numbers(1, 3, seed=5), neighbours=10)[0], probabilities.mean(0))
 
 
 def test_the_size_never_changes_and_all_of_it_is_buffers():

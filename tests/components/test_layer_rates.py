@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from driftlaw.components.layer_rates import Groups, exponential_min_max, fresh_adam_step, kept_adam_step
+from driftlaw.components.layer_rates import ParameterGroups, adam_step, exponential_min_max, first_adam_step
 
 
 def some_tensors(seed: int) -> list[torch.Tensor]:
@@ -19,7 +19,7 @@ def test_the_fresh_step_is_a_new_adam_every_time(steps):
     rates = torch.tensor([1e-2, 1e-3, 0.0], dtype=torch.float64)
     for step in range(steps):
         gradients = some_tensors(step + 1)
-        fresh_adam_step(ours, gradients, rates)
+        first_adam_step(ours, gradients, rates)
         for value, gradient, rate in zip(theirs, gradients, rates, strict=True):
             value.grad = gradient
             torch.optim.Adam([value], lr=float(rate)).step()
@@ -29,7 +29,7 @@ def test_the_fresh_step_is_a_new_adam_every_time(steps):
 
 def test_float16_which_has_no_epsilon_moves_where_there_is_a_gradient_and_rests_where_there_is_none():
     parameter, gradient = torch.ones(3).half(), torch.tensor([0.0, 1e-3, -1e-3]).half()
-    fresh_adam_step([parameter], [gradient], torch.tensor([0.5]))
+    first_adam_step([parameter], [gradient], torch.tensor([0.5]))
     torch.testing.assert_close(parameter.float(), torch.tensor([1.0, 0.5, 1.5]), rtol=1e-3, atol=0)
 
 
@@ -40,7 +40,7 @@ def test_the_kept_step_is_one_adam_all_along():
     optimizer = torch.optim.Adam([{"params": [v], "lr": float(r)} for v, r in zip(theirs, rates, strict=True)])
     for step in range(1, 6):
         gradients = some_tensors(step)
-        kept_adam_step(ours, gradients, rates, first=first, second=second, step=step)
+        adam_step(ours, gradients, rates, first=first, second=second, step=step)
         for value, gradient in zip(theirs, gradients, strict=True):
             value.grad = gradient
         optimizer.step()
@@ -70,13 +70,15 @@ def test_equal_layers_all_stand_still():
     ],
 )
 def test_a_group_weighs_its_tensors_by_their_size(grouping, names, mean):
-    groups = Groups(["a.0.conv.weight", "a.0.conv.bias", "a.1.weight"], torch.tensor([3.0, 1.0, 2.0]), grouping)
-    sharpness = groups.sharpness(torch.tensor([1.0, 4.0, 16.0]), "mean")
+    groups = ParameterGroups(
+        ["a.0.conv.weight", "a.0.conv.bias", "a.1.weight"], torch.tensor([3.0, 1.0, 2.0]), grouping
+    )
+    sharpness = groups.importance(torch.tensor([1.0, 4.0, 16.0]), "mean")
     assert groups.names == names
     expected = torch.tensor(mean if grouping == "tensor" else [value**0.5 for value in mean])
     torch.testing.assert_close(sharpness, expected)
 
 
 def test_the_trace_grows_with_the_size_of_a_tensor():
-    groups = Groups(["a.weight", "b.weight"], torch.tensor([4.0, 400.0]), "tensor")
-    torch.testing.assert_close(groups.sharpness(torch.ones(2), "trace"), torch.tensor([2.0, 20.0]))
+    groups = ParameterGroups(["a.weight", "b.weight"], torch.tensor([4.0, 400.0]), "tensor")
+    torch.testing.assert_close(groups.importance(torch.ones(2), "trace"), torch.tensor([2.0, 20.0]))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from driftlaw.components.prototypes import class_means, nearest
+from driftlaw.components.features import class_means, nearest_prototype
 from driftlaw.errors import UsageError
 
 
@@ -31,4 +31,4 @@ def test_a_class_without_an_image_is_named(model):
 def test_the_nearest_is_that_of_the_same_direction():
     prototypes = torch.tensor([[1.0, 0.0], [0.0, 5.0], [1.0, 1.0]])
     features = torch.tensor([[9.0, 1.0], [0.1, 0.1], [0.0, 0.2]])
-    assert nearest(features, prototypes).tolist() == [0, 2, 1]
+    assert nearest_prototype(features, prototypes).tolist() == [0, 2, 1]

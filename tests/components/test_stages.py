@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from driftlaw.components.stages import part_of, stages_of
+from driftlaw.components.stages import model_stages, select_stages
 from driftlaw.errors import UsageError
 from driftlaw.models import build_model
 
@@ -99,35 +99,35 @@ LAYOUTS = {
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_stem_comes_first_then_the_stages_in_order(layout):
     model, expected = LAYOUTS[layout]
-    assert list(stages_of(model)) == ["stem", *expected]
+    assert list(model_stages(model)) == ["stem", *expected]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_parameter_but_the_heads_belongs_to_one_stage(layout):
     model, _ = LAYOUTS[layout]
     head = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)][-1]
-    found = [name for names in stages_of(model).values() for name in names]
+    found = [name for names in model_stages(model).values() for name in names]
     assert found == [name for name, _ in model.named_parameters() if not name.startswith(f"{head}.")]
 
 
 def test_what_stands_before_the_first_stage_is_the_stem_and_what_follows_a_stage_belongs_to_it():
-    stages = stages_of(densenet())
+    stages = model_stages(densenet())
     assert stages["stem"] == ["features.conv0.weight", "features.conv0.bias"]
     assert "features.transition1.conv.weight" in stages["features.denseblock1"]
     assert "features.norm5.bias" in stages["features.denseblock2"]
-    assert stages_of(build_model("wrn_10_1", num_classes=4))["stages.2"][-2:] == ["norm.weight", "norm.bias"]
-    assert "cls_token" in stages_of(Vit())["stem"]
+    assert model_stages(build_model("wrn_10_1", num_classes=4))["stages.2"][-2:] == ["norm.weight", "norm.bias"]
+    assert "cls_token" in model_stages(Vit())["stem"]
 
 
 def test_equally_far_out_the_larger_family_is_taken():
     small, large = block(2), block(4)
     model = named(aux1=small, aux2=block(2), stage1=large, stage2=block(4))
-    assert list(stages_of(model)) == ["stem", "stage1", "stage2"]
+    assert list(model_stages(model)) == ["stem", "stage1", "stage2"]
 
 
 def test_a_network_of_one_layer_is_all_stem():
-    assert stages_of(nn.Sequential(nn.Conv2d(3, 2, 1))) == {"stem": ["0.weight", "0.bias"]}
-    assert stages_of(nn.Linear(3, 2)) == {"stem": []}
+    assert model_stages(nn.Sequential(nn.Conv2d(3, 2, 1))) == {"stem": ["0.weight", "0.bias"]}
+    assert model_stages(nn.Linear(3, 2)) == {"stem": []}
 
 
 @pytest.mark.parametrize(
@@ -136,9 +136,9 @@ def test_a_network_of_one_layer_is_all_stem():
 )
 def test_the_stage_itself_is_always_in_the_part(part, expected):
     stages = {"stem": ["s"], "a": ["x"], "b": ["y"], "c": ["z"]}
-    assert part_of(stages, part, 2) == {name: stages[name] for name in expected}
+    assert select_stages(stages, part, 2) == {name: stages[name] for name in expected}
 
 
 def test_an_unknown_stage_is_told_how_many_there_are():
     with pytest.raises(UsageError, match=r"stage 5: this network has 4 stages: 0 stem, 1 stages\.0, 2"):
-        part_of(stages_of(build_model("wrn_10_1", num_classes=4)), "stage", 5)
+        select_stages(model_stages(build_model("wrn_10_1", num_classes=4)), "stage", 5)

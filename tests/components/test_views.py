@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from driftlaw.components.views import JITTER, StrongDraw, draw_flips, strong_view, weak_view
-from tests.reference.views import NAMES, strong_view_by_hand
+from driftlaw.components.views import JITTER, StrongAugmentParams, draw_flips, strong_view, weak_view
+from tests.reference.views import NAMES, reference_strong_view
 
 
 def some_images(*shape: int) -> torch.Tensor:
     return torch.rand(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def a_draw(count: int, seed: int = 0) -> StrongDraw:
-    return StrongDraw.from_generator(count, torch.Generator().manual_seed(seed))
+def a_draw(count: int, seed: int = 0) -> StrongAugmentParams:
+    return StrongAugmentParams.from_generator(count, torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -25,7 +25,9 @@ def a_draw(count: int, seed: int = 0) -> StrongDraw:
 def test_strong_views_equal_those_made_pixel_by_pixel(seed, size):
     images = some_images(12, 3, *size)
     draw = a_draw(12, seed)
-    np.testing.assert_allclose(strong_view(images, draw).numpy(), strong_view_by_hand(images.numpy(), draw), atol=1e-10)
+    np.testing.assert_allclose(
+        strong_view(images, draw).numpy(), reference_strong_view(images.numpy(), draw), atol=1e-10
+    )
 
 
 def test_the_operations_are_numbered_as_the_reference_numbers_them():
@@ -34,7 +36,7 @@ def test_the_operations_are_numbered_as_the_reference_numbers_them():
 
 def test_shares_and_ranges_of_what_is_drawn():
     draw = a_draw(4000)
-    shares = {"jittered": 0.8, "grey": 0.2, "blurred": 0.5, "flipped": 0.5}
+    shares = {"jittered": 0.8, "grayscale": 0.2, "blurred": 0.5, "flipped": 0.5}
     for name, share in shares.items():
         assert getattr(draw, name).double().mean() == pytest.approx(share, abs=0.03), name
     low, high = draw.amounts.amin(0), draw.amounts.amax(0)
@@ -54,14 +56,14 @@ def test_images_have_draws_of_their_own():
 def test_a_view_does_not_depend_on_the_other_images_of_the_batch():
     images, draw = some_images(6, 3, 8, 8), a_draw(6)
     alone = {field.name: getattr(draw, field.name)[2:4] for field in dataclasses.fields(draw)}
-    torch.testing.assert_close(strong_view(images[2:4], StrongDraw(**alone)), strong_view(images, draw)[2:4])
+    torch.testing.assert_close(strong_view(images[2:4], StrongAugmentParams(**alone)), strong_view(images, draw)[2:4])
 
 
 def test_the_same_generator_state_gives_the_same_bits_and_the_next_draw_differs():
     images = some_images(4, 3, 8, 8)
     generator = torch.Generator().manual_seed(3)
-    first = strong_view(images, StrongDraw.from_generator(4, generator))
-    second = strong_view(images, StrongDraw.from_generator(4, generator))
+    first = strong_view(images, StrongAugmentParams.from_generator(4, generator))
+    second = strong_view(images, StrongAugmentParams.from_generator(4, generator))
     assert torch.equal(first, strong_view(images, a_draw(4, 3)))
     assert not torch.equal(first, second)
 

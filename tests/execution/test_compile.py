@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 import driftlaw
-from driftlaw.components.layer_rates import fresh_adam_step
+from driftlaw.components.layer_rates import first_adam_step
 from driftlaw.errors import UsageError
 from driftlaw.execution import compile as compilation
 from driftlaw.execution.compile import fused, has_cpp_compiler, take_masks_from_inputs
@@ -82,7 +82,7 @@ def test_a_fused_update_moves_weights_as_the_written_one():
     torch.manual_seed(0)
     gradients = [torch.randn(4, 3, 3, 3), torch.tensor([0.0, 1e-9, -1e-9, 1e-3])]
     moved = []
-    for step in (fresh_adam_step, fused(fresh_adam_step)):
+    for step in (first_adam_step, fused(first_adam_step)):
         parameters = [torch.nn.Parameter(torch.ones_like(value)) for value in gradients]
         step(parameters, gradients, torch.tensor([0.1, 0.02]))
         moved.append(parameters)
@@ -91,7 +91,7 @@ def test_a_fused_update_moves_weights_as_the_written_one():
 
 def test_on_a_cpu_an_update_is_not_fused():
     adapter = driftlaw.adapt(network(), "law", compiled=has_cpp_compiler())
-    assert adapter.fused(fresh_adam_step) is fresh_adam_step
+    assert adapter.fused(first_adam_step) is first_adam_step
 
 
 @needs_gpu
@@ -99,7 +99,7 @@ def test_on_a_gpu_compiled_steps_move_weights_as_written_ones():
     written, compiled = (
         driftlaw.adapt(network().cuda(), "law", compiled=how, precision="float32") for how in (False, True)
     )
-    assert compiled.fused(fresh_adam_step) is not fresh_adam_step
+    assert compiled.fused(first_adam_step) is not first_adam_step
     for images in batches(4, device=torch.device("cuda")):
         torch.testing.assert_close(compiled(images), written(images), rtol=1e-3, atol=1e-3)
     ours, theirs, before = (

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import driftlaw
-from driftlaw.components.layer_rates import total_gradients
+from driftlaw.components.layer_rates import sum_gradients
 from driftlaw.execution.compile import has_cpp_compiler
 from driftlaw.execution.pass_weights import Pass, Watch, passes_apart
 from driftlaw.methods.law import Law
@@ -135,7 +135,7 @@ def test_gradients_of_passes_apart_add_up_to_the_networks():
         torch.autograd.grad(loss, value, retain_graph=True)[0] if one else None
         for value, one in zip(beside, replaced, strict=True)
     ]
-    torch.testing.assert_close(total_gradients(parameters, [first, second]), list(expected))
+    torch.testing.assert_close(sum_gradients(parameters, [first, second]), list(expected))
 
 
 def test_a_network_is_left_as_it_was_and_what_stands_still_has_no_gradient():

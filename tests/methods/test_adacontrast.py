@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 import driftlaw
-from driftlaw.components.views import StrongDraw, draw_flips, strong_view, weak_view
+from driftlaw.components.views import StrongAugmentParams, draw_flips, strong_view, weak_view
 from driftlaw.errors import UsageError
 from driftlaw.models import build_model
 from driftlaw.profiling import count_flops
-from tests.reference.adacontrast import HandAdaContrast
+from tests.reference.adacontrast import ReferenceAdaContrast
 
 TINY = {"memory_size": 16, "neighbours": 3, "own_label_images": 6, "learning_rate": 0.01}
 
@@ -35,7 +35,7 @@ def batches(count: int, size: int = 6) -> list[torch.Tensor]:
 
 def views(images: torch.Tensor, generator: torch.Generator) -> list[torch.Tensor]:
     weak = weak_view(images, draw_flips(len(images), generator))
-    return [weak, *(strong_view(images, StrongDraw.from_generator(len(images), generator)) for _ in range(2))]
+    return [weak, *(strong_view(images, StrongAugmentParams.from_generator(len(images), generator)) for _ in range(2))]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def views(images: torch.Tensor, generator: torch.Generator) -> list[torch.Tensor
 )
 def test_four_steps_equal_the_hand_written_ones(network, settings):
     adapter = driftlaw.adapt(network, "adacontrast", seed=7, **settings)
-    by_hand = HandAdaContrast(network, **settings)
+    by_hand = ReferenceAdaContrast(network, **settings)
     generator = torch.Generator().manual_seed(7)
     for images in batches(4):
         answer, _ = by_hand.step(images, *views(images, generator))
@@ -68,8 +68,8 @@ def test_four_steps_equal_the_hand_written_ones(network, settings):
 
 def test_pseudo_labels_are_the_neighbours_votes_after_the_first_images(network):
     """The comparison above would be idle if votes never differed from the model's own labels."""
-    voting = HandAdaContrast(network, **TINY)
-    alone = HandAdaContrast(network, **TINY | {"own_label_images": 1000})
+    voting = ReferenceAdaContrast(network, **TINY)
+    alone = ReferenceAdaContrast(network, **TINY | {"own_label_images": 1000})
     generator = torch.Generator().manual_seed(7)
     labels = []
     for images in batches(4):

@@ -11,7 +11,7 @@ from driftlaw.errors import UsageError
 from driftlaw.methods.autorgn import relative_norms
 from driftlaw.profiling import count_flops
 from tests.methods.made_up import batches
-from tests.reference.autorgn import HandAutoRGN
+from tests.reference.autorgn import ReferenceAutoRGN
 
 
 def group_norm_network() -> nn.Module:
@@ -34,7 +34,7 @@ def moved_bias(model: nn.Module) -> nn.Module:
 def test_three_steps_equal_the_hand_written_ones(network, kind, learning_rate):
     model = network if kind == "batch norm" else moved_bias(group_norm_network())
     adapter = driftlaw.adapt(model, "autorgn", learning_rate=learning_rate)
-    by_hand = HandAutoRGN(model, learning_rate=learning_rate)
+    by_hand = ReferenceAutoRGN(model, learning_rate=learning_rate)
     for images in batches(3):
         output = adapter.step(images)
         answer, weights = by_hand.step(images)

@@ -9,7 +9,7 @@ from torch import nn
 import driftlaw
 from driftlaw.errors import UsageError
 from tests.methods.made_up import batches
-from tests.reference.baselines import HandTent, norm_answer
+from tests.reference.baselines import ReferenceTent, norm_logits
 
 
 def test_source_answers_as_the_model_does(network):
@@ -21,7 +21,7 @@ def test_source_answers_as_the_model_does(network):
 def test_norm_answers_with_the_statistics_of_the_batch(network):
     adapter = driftlaw.adapt(network, "norm")
     for images in batches(2):
-        torch.testing.assert_close(adapter(images), norm_answer(network, images), rtol=0, atol=1e-10)
+        torch.testing.assert_close(adapter(images), norm_logits(network, images), rtol=0, atol=1e-10)
 
 
 def test_the_order_of_batches_is_nothing_to_norm(network):
@@ -34,7 +34,7 @@ def test_the_order_of_batches_is_nothing_to_norm(network):
 @pytest.mark.parametrize(("optimizer", "learning_rate"), [("adam", 1e-3), ("sgd", 2.5e-4)])
 def test_tent_equals_the_hand_written_one(network, optimizer, learning_rate):
     adapter = driftlaw.adapt(network, "tent", optimizer=optimizer, learning_rate=learning_rate)
-    by_hand = HandTent(network, optimizer=optimizer, learning_rate=learning_rate)
+    by_hand = ReferenceTent(network, optimizer=optimizer, learning_rate=learning_rate)
     for images in batches(3):
         torch.testing.assert_close(adapter(images), by_hand.step(images), rtol=0, atol=1e-10)
     for name, value in by_hand.model.named_parameters():

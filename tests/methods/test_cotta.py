@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 import driftlaw
-from driftlaw.components.augment import Draw, augment
+from driftlaw.components.augment import AugmentParams, augment
 from driftlaw.profiling import count_flops
 from tests.methods.made_up import batches
-from tests.reference.cotta import HandCotta
+from tests.reference.cotta import ReferenceCotta
 
 COPIES = 3
 
@@ -38,7 +38,7 @@ def test_three_steps_equal_the_hand_written_ones(network, settings):
 
 def test_on_batches_the_anchor_is_sure_of_too(network):
     """The least sure batch comes first: teacher and student must differ before a plain answer teaches anything."""
-    by_hand = HandCotta(network)
+    by_hand = ReferenceCotta(network)
     with torch.no_grad():
         sure_of = {by_hand.anchor(images).softmax(1).amax(1).mean().item(): images for images in batches(3)}
     least, next_one, most = sorted(sure_of)
@@ -50,13 +50,15 @@ def test_on_batches_the_anchor_is_sure_of_too(network):
 def compare_with_hand(network, given, settings) -> list[bool]:
     """Take the same steps with both, and tell of each whether the teacher averaged."""
     adapter = driftlaw.adapt(network, "cotta", seed=7, augmentations=COPIES, **settings)
-    by_hand = HandCotta(network, **{k: v for k, v in settings.items() if k != "restore_probability"})
+    by_hand = ReferenceCotta(network, **{k: v for k, v in settings.items() if k != "restore_probability"})
     generator = torch.Generator().manual_seed(7)
     averaged = []
     for images in given:
         sure = by_hand.anchor(images).softmax(1).amax(1).mean().item()
         averaged.append(sure < settings.get("confidence_threshold", 0.92))
-        copies = [augment(images, Draw.from_generator(generator)) for _ in range(COPIES if averaged[-1] else 0)]
+        copies = [
+            augment(images, AugmentParams.from_generator(generator)) for _ in range(COPIES if averaged[-1] else 0)
+        ]
         seed = int(torch.randint(2**62, (), generator=generator))
         masks = drawn_masks(network, seed, settings.get("restore_probability", 0.01))
         torch.testing.assert_close(adapter(images), by_hand.step(images, copies, masks), rtol=0, atol=1e-10)

@@ -13,7 +13,7 @@ from driftlaw.errors import UsageError
 from driftlaw.models import build_model
 from driftlaw.profiling import count_flops
 from tests.methods.made_up import batches
-from tests.reference.gtta import HandGtta
+from tests.reference.gtta import ReferenceGtta
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def drawn(source: ArrayImages, generator: torch.Generator) -> tuple[torch.Tensor
 )
 def test_three_steps_equal_the_hand_written_ones(network, source, settings):
     adapter = driftlaw.adapt(network, "gtta", seed=7, train_data=source, **settings)
-    by_hand = HandGtta(network, **settings)
+    by_hand = ReferenceGtta(network, **settings)
     generator = torch.Generator().manual_seed(7)
     for images in batches(3):
         output = adapter.step(images)

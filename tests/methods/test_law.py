@@ -10,11 +10,11 @@ from torch import nn
 
 import driftlaw
 from driftlaw.base import open_lanes
-from driftlaw.components.augment import Draw, augment
+from driftlaw.components.augment import AugmentParams, augment
 from driftlaw.errors import UsageError
 from driftlaw.methods import law
 from tests.methods.made_up import batches
-from tests.reference.law import HandLaw
+from tests.reference.law import ReferenceLaw
 
 EVERY_SETTING = [
     {},
@@ -68,12 +68,12 @@ def test_steps_side_by_side_equal_the_hand_written_ones(network, settings, lanes
 
 def _compare_with_the_hand_written(network: nn.Module, settings: dict[str, Any]) -> None:
     adapter = driftlaw.adapt(network, "law", seed=7, **settings)
-    by_hand = HandLaw(network, **settings)
+    by_hand = ReferenceLaw(network, **settings)
     generator = torch.Generator().manual_seed(7)
     for images in batches(4):
         kind = adapter.step_kind()
         output = adapter.step(images)
-        augmented = images if kind == "entropy" else augment(images, Draw.from_generator(generator))
+        augmented = images if kind == "entropy" else augment(images, AugmentParams.from_generator(generator))
         answer, weights = by_hand.step(images, augmented)
         torch.testing.assert_close(output.logits, answer, rtol=0, atol=1e-10)
         told = dict(
@@ -81,7 +81,7 @@ def _compare_with_the_hand_written(network: nn.Module, settings: dict[str, Any])
         )
         for name, weight in weights.items():
             assert told[by_hand._group_of(name)] == pytest.approx(weight, abs=1e-10)
-        for name, value in by_hand.learning.items():
+        for name, value in by_hand.trainable.items():
             torch.testing.assert_close(adapter.model.get_parameter(name).data, value.data, rtol=0, atol=1e-10)
 
 
@@ -90,9 +90,9 @@ def test_between_scored_batches_the_weights_stand_and_flat_tensors_too(network):
     kinds, weights = [], []
     for images in batches(7):
         kinds.append(adapter.step_kind())
-        before = {name: adapter.model.get_parameter(name).clone() for name in adapter.learning}
+        before = {name: adapter.model.get_parameter(name).clone() for name in adapter.trainable}
         weights.append(adapter.step(images).diagnostics["layer_weights"])
-        moved = [not torch.equal(before[name], adapter.model.get_parameter(name)) for name in adapter.learning]
+        moved = [not torch.equal(before[name], adapter.model.get_parameter(name)) for name in adapter.trainable]
         if kinds[-1] == "unscored":
             assert torch.equal(weights[-1], weights[-2])
             assert moved == adapter.moving.tolist()
@@ -116,11 +116,11 @@ def test_the_fast_preset_is_laid_over_the_defaults(network):
 
 def test_the_scalar_fisher_sums_are_the_means_of_the_full_size_ones(network):
     adapter = driftlaw.adapt(network, "law", seed=7, fisher_decay=0.9)
-    by_hand = HandLaw(network, fisher_decay=0.9)
+    by_hand = ReferenceLaw(network, fisher_decay=0.9)
     generator = torch.Generator().manual_seed(7)
     for images in batches(3):
         adapter.step(images)
-        by_hand.step(images, augment(images, Draw.from_generator(generator)))
+        by_hand.step(images, augment(images, AugmentParams.from_generator(generator)))
     full_size = torch.stack([diagonal.mean() for diagonal in by_hand.diagonal.values()])
     torch.testing.assert_close(adapter.fisher, full_size, rtol=1e-10, atol=0)
 

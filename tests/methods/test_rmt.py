@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 import driftlaw
-from driftlaw.components.augment import Draw, augment
-from driftlaw.components.cache import cache_folder
+from driftlaw.components.augment import AugmentParams, augment
+from driftlaw.components.cache import cache_dir
 from driftlaw.datasets import ArrayImages
 from driftlaw.errors import UsageError
 from driftlaw.profiling import count_flops
 from tests.methods.made_up import batches
-from tests.reference.rmt import HandRmt
+from tests.reference.rmt import ReferenceRmt
 
 SMALL = {"source_batch_size": 8, "warm_up_images": 24}
 
@@ -61,13 +61,13 @@ def in_order(source: ArrayImages, count: int) -> list[tuple[torch.Tensor, list[i
 )
 def test_warm_up_and_three_steps_equal_the_hand_written_ones(network, source, settings):
     adapter = driftlaw.adapt(network, "rmt", seed=7, train_data=source, **SMALL | settings)
-    by_hand = HandRmt(network, adapter.projector, **{k: v for k, v in settings.items() if k != "warm_up_images"})
+    by_hand = ReferenceRmt(network, adapter.projector, **{k: v for k, v in settings.items() if k != "warm_up_images"})
     by_hand.take_prototypes(in_order(source, 40), 4)
     if not settings.get("source_free") and settings.get("warm_up_images") != 0:
         by_hand.warm_up([images for images, _ in in_order(source, 24)])
     generator = copy.deepcopy(adapter.generator).clone_state()  # the projector has been drawn from it already
     for images in batches(3):
-        augmented = augment(images, Draw.from_generator(generator))
+        augmented = augment(images, AugmentParams.from_generator(generator))
         replay = (None, None)
         if not settings.get("source_free"):
             replay = picked(source, torch.randint(len(source), (6,), generator=generator))
@@ -83,7 +83,7 @@ def test_warm_up_and_three_steps_equal_the_hand_written_ones(network, source, se
 def test_the_constructor_does_not_look_at_the_source(network, source):
     driftlaw.adapt(network, "rmt", train_data=source)
     assert source.asked == 0
-    assert not cache_folder().exists()
+    assert not cache_dir().exists()
 
 
 def test_prototypes_and_warm_up_are_made_once_for_all_seeds(network, source):
@@ -93,7 +93,7 @@ def test_prototypes_and_warm_up_are_made_once_for_all_seeds(network, source):
     second = driftlaw.adapt(network, "rmt", train_data=source, seed=2, **SMALL)
     second(batches(1)[0])
     assert source.asked == 40 + 24 + 6 + 6
-    assert sorted(path.name.rpartition("-")[0] for path in cache_folder().iterdir()) == [
+    assert sorted(path.name.rpartition("-")[0] for path in cache_dir().iterdir()) == [
         "rmt-prototypes",
         "rmt-warm-up",
     ]
@@ -116,9 +116,9 @@ def test_what_comes_from_disk_is_what_was_made(network, source):
 )
 def test_another_setting_is_warmed_up_anew(network, source, changed):
     driftlaw.adapt(network, "rmt", train_data=source, **SMALL).warm_up(batches(1)[0])
-    before = len(list(cache_folder().glob("rmt-warm-up-*")))
+    before = len(list(cache_dir().glob("rmt-warm-up-*")))
     driftlaw.adapt(network, "rmt", train_data=source, **SMALL | changed).warm_up(batches(1)[0])
-    assert len(list(cache_folder().glob("rmt-warm-up-*"))) == before + 1
+    assert len(list(cache_dir().glob("rmt-warm-up-*"))) == before + 1
 
 
 def test_another_source_or_network_is_looked_at_anew(network, source):
@@ -128,7 +128,7 @@ def test_another_source_or_network_is_looked_at_anew(network, source):
     with torch.no_grad():
         network.head.bias += 1
     driftlaw.adapt(network, "rmt", train_data=source, **SMALL).warm_up(batches(1)[0])
-    assert len(list(cache_folder().glob("rmt-prototypes-*"))) == 3
+    assert len(list(cache_dir().glob("rmt-prototypes-*"))) == 3
 
 
 def test_a_saved_state_is_warm_already(network, source):
@@ -136,11 +136,11 @@ def test_a_saved_state_is_warm_already(network, source):
     adapter.warm_up(batches(1)[0])
     resumed = driftlaw.adapt(network, "rmt", train_data=source, **SMALL)
     resumed.load_state_dict(adapter.state_dict())
-    for path in cache_folder().iterdir():
+    for path in cache_dir().iterdir():
         path.unlink()
     images = batches(1)[0]
     assert torch.equal(resumed(images), adapter(images))
-    assert list(cache_folder().iterdir()) == []
+    assert list(cache_dir().iterdir()) == []
 
 
 def test_after_a_reset_it_is_warmed_up_again_to_the_same_bits(network, source):
@@ -157,7 +157,7 @@ def test_without_replay_and_warm_up_only_prototypes_are_taken(network, source):
     for images in batches(2):
         adapter(images)
     assert source.asked == 40
-    assert [path.name.rpartition("-")[0] for path in cache_folder().iterdir()] == ["rmt-prototypes"]
+    assert [path.name.rpartition("-")[0] for path in cache_dir().iterdir()] == ["rmt-prototypes"]
 
 
 def test_the_answer_is_from_before_the_step_and_that_of_student_and_teacher(network, source):

@@ -10,7 +10,7 @@ import driftlaw
 from driftlaw.errors import UsageError
 from driftlaw.profiling import count_flops
 from tests.methods.made_up import batches
-from tests.reference.surgical import HandSurgical
+from tests.reference.surgical import ReferenceSurgical
 
 PARTS = [
     ("stage", 1, ["stages.0"]),
@@ -23,7 +23,7 @@ PARTS = [
 ]
 
 
-def expect_same(adapter, by_hand: HandSurgical) -> None:
+def expect_same(adapter, by_hand: ReferenceSurgical) -> None:
     for images in batches(3):
         torch.testing.assert_close(adapter(images), by_hand.step(images), rtol=0, atol=1e-10)
     for name, value in by_hand.model.named_parameters():
@@ -36,7 +36,7 @@ def test_three_steps_equal_the_hand_written_ones(network, part, stage, beginning
     adapter = driftlaw.adapt(network, "surgical", part=part, stage=stage, tuned=tuned)
     expect_same(
         adapter,
-        HandSurgical(network, beginnings, norm_only=tuned == "norm", optimizer="adam", learning_rate=1e-3),
+        ReferenceSurgical(network, beginnings, norm_only=tuned == "norm", optimizer="adam", learning_rate=1e-3),
     )
 
 
@@ -44,7 +44,7 @@ def test_sgd_equals_the_hand_written_one(network):
     adapter = driftlaw.adapt(network, "surgical", part="from", stage=3, tuned="all", optimizer="sgd", learning_rate=0.1)
     expect_same(
         adapter,
-        HandSurgical(network, ["stages.2", "norm."], norm_only=False, optimizer="sgd", learning_rate=0.1),
+        ReferenceSurgical(network, ["stages.2", "norm."], norm_only=False, optimizer="sgd", learning_rate=0.1),
     )
 
 

@@ -157,5 +157,5 @@ def test_a_norm_alone_and_one_over_vectors_become_scales_and_shifts():
 
 
 def test_statistics_of_the_batch_at_hand_cannot_be_folded():
-    with pytest.raises(UsageError, match="freeze_statistics"):
+    with pytest.raises(UsageError, match="freeze_batch_stats"):
         fold_batch_norm(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False)))

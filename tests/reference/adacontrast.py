@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 
-class HandAdaContrast:
+class ReferenceAdaContrast:
     """A model, its momentum model, and two plain lists of what is remembered; the views are handed to each step."""
 
     def __init__(self, model: nn.Module, **settings) -> None:

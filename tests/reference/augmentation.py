@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 
-def augment_by_hand(images: np.ndarray, draw, noise: np.ndarray) -> np.ndarray:
+def reference_augment(images: np.ndarray, draw, noise: np.ndarray) -> np.ndarray:
     """Apply one draw to images (n, 3, h, w) in [0, 1]; ``noise`` is standard normal of the same shape."""
     return np.stack([_one(image, draw, drawn) for image, drawn in zip(images, noise, strict=True)])
 

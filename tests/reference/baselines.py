@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 
-def norm_answer(model: nn.Module, images: Tensor) -> Tensor:
+def norm_logits(model: nn.Module, images: Tensor) -> Tensor:
     """BN-1: a copy of the network in which every BatchNorm uses the batch at hand."""
     own = copy.deepcopy(model).eval()
     for module in own.modules():
@@ -18,7 +18,7 @@ def norm_answer(model: nn.Module, images: Tensor) -> Tensor:
         return own(images)
 
 
-class HandTent:
+class ReferenceTent:
     """TENT: one Adam or SGD over scale and shift, the entropy an image at a time."""
 
     def __init__(self, model: nn.Module, *, optimizer: str, learning_rate: float) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 
-class HandCotta:
+class ReferenceCotta:
     """Student, teacher and anchor; augmented copies and the weights to restore are handed to each step."""
 
     def __init__(self, model: nn.Module, **settings) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tests.reference.cotta import labelled_cross_entropy, optimizer_of, probabilities, with_batch_statistics
 
 
-class HandGtta:
+class ReferenceGtta:
     """A network and the running mean confidence; the source batch is handed to each step."""
 
     def __init__(self, model: nn.Module, **settings) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 
-class HandLaw:
+class ReferenceLaw:
     """A network and the full-size Fisher diagonals of its convolutions and norm layers.
 
     The settings are METHODS' words; ``augmented`` is handed to each step, since its randomness is no part of the maths.
@@ -36,19 +36,19 @@ class HandLaw:
         } | settings
         self.skipped: set[str] = set()
         self.was_scored = True
-        self.learning: dict[str, nn.Parameter] = {}
+        self.trainable: dict[str, nn.Parameter] = {}
         for module_name, module in self.model.named_modules():
             if isinstance(module, nn.Conv2d | nn.BatchNorm2d | nn.GroupNorm | nn.LayerNorm):
                 for name, value in module.named_parameters(recurse=False):
-                    self.learning[f"{module_name}.{name}"] = value
+                    self.trainable[f"{module_name}.{name}"] = value
         self.model.eval()
         for module in self.model.modules():
             if isinstance(module, nn.BatchNorm2d):
                 module.running_mean = module.running_var = None  # so that it always uses the batch at hand
-        self.diagonal = {name: torch.zeros_like(value) for name, value in self.learning.items()}
-        self.stale = {name: torch.zeros_like(value) for name, value in self.learning.items()}
-        self.first = {name: torch.zeros_like(value) for name, value in self.learning.items()}
-        self.second = {name: torch.zeros_like(value) for name, value in self.learning.items()}
+        self.diagonal = {name: torch.zeros_like(value) for name, value in self.trainable.items()}
+        self.stale = {name: torch.zeros_like(value) for name, value in self.trainable.items()}
+        self.first = {name: torch.zeros_like(value) for name, value in self.trainable.items()}
+        self.second = {name: torch.zeros_like(value) for name, value in self.trainable.items()}
         self.steps = 0
 
     def step(self, images: Tensor, augmented: Tensor) -> tuple[Tensor, dict[str, float]]:
@@ -64,7 +64,7 @@ class HandLaw:
             self._choose_skipped(weights)
         self.was_scored = scored
         self.steps += 1
-        for name, value in self.learning.items():  # Eq. 10
+        for name, value in self.trainable.items():  # Eq. 10
             if not scored and name in self.skipped:
                 continue
             rate = self.settings["learning_rate"] * weights[name]
@@ -83,17 +83,17 @@ class HandLaw:
     def _choose_skipped(self, weights: dict[str, float]) -> None:
         """The flattest tensors, up to a share of all entries; one that moves counts as a quarter sharper."""
         order = sorted(weights, key=lambda name: weights[name] * (1 if name in self.skipped else 1.25))
-        total = sum(value.numel() for value in self.learning.values())
+        total = sum(value.numel() for value in self.trainable.values())
         self.skipped, passed = set(), 0
         for name in order:
-            passed += self.learning[name].numel()
+            passed += self.trainable[name].numel()
             if passed <= self.settings["skip_share"] * total:
                 self.skipped.add(name)
 
     def _gradients(self, loss: Tensor) -> dict[str, Tensor]:
         self.model.zero_grad()
         loss.backward()
-        found = {name: value.grad.clone() for name, value in self.learning.items()}
+        found = {name: value.grad.clone() for name, value in self.trainable.items()}
         self.model.zero_grad()
         return found
 
@@ -117,7 +117,7 @@ class HandLaw:
         for norm, values in zip(norms, seen, strict=True):
             norm.running_mean = values.mean(dim=(0, 2, 3))
             norm.running_var = values.var(dim=(0, 2, 3), unbiased=False)
-        total = {name: torch.zeros_like(value) for name, value in self.learning.items()}
+        total = {name: torch.zeros_like(value) for name, value in self.trainable.items()}
         for number in range(len(images)):
             scores = self._gradients(_likelihood(self.model(images[number : number + 1])))
             for name, score in scores.items():

@@ -16,7 +16,7 @@ from tests.reference.cotta import (
 )
 
 
-class HandRmt:
+class ReferenceRmt:
     """Student, teacher, projector and prototypes; all that is drawn is handed in."""
 
     def __init__(self, model: nn.Module, projector: nn.Module, **settings) -> None:

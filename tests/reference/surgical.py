@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 
-class HandSurgical:
+class ReferenceSurgical:
     """Entropy minimisation over the parameters whose names begin with one of some beginnings.
 
     Args:
@@ -23,7 +23,7 @@ class HandSurgical:
         self, model: nn.Module, beginnings: list[str], *, norm_only: bool, optimizer: str, learning_rate: float
     ) -> None:
         self.model = copy.deepcopy(model).eval()
-        self.learning: dict[str, nn.Parameter] = {}
+        self.trainable: dict[str, nn.Parameter] = {}
         for path, module in self.model.named_modules():
             if isinstance(module, nn.BatchNorm2d):
                 module.running_mean = module.running_var = None  # so that it always uses the batch at hand
@@ -31,11 +31,11 @@ class HandSurgical:
                 full = f"{path}.{name}"
                 inside = any(full.startswith(beginning) for beginning in beginnings)
                 if inside and (isinstance(module, nn.BatchNorm2d) or not norm_only):
-                    self.learning[full] = value
+                    self.trainable[full] = value
         if optimizer == "adam":
-            self.optimizer = torch.optim.Adam(self.learning.values(), lr=learning_rate, betas=(0.9, 0.999), eps=1e-8)
+            self.optimizer = torch.optim.Adam(self.trainable.values(), lr=learning_rate, betas=(0.9, 0.999), eps=1e-8)
         else:
-            self.optimizer = torch.optim.SGD(self.learning.values(), lr=learning_rate, momentum=0.9, nesterov=True)
+            self.optimizer = torch.optim.SGD(self.trainable.values(), lr=learning_rate, momentum=0.9, nesterov=True)
 
     def step(self, images: Tensor) -> Tensor:
         """Answer, then one step down the entropy, an image at a time."""

@@ -10,7 +10,7 @@ import numpy as np
 NAMES = ("brightness", "contrast", "saturation", "hue")
 
 
-def strong_view_by_hand(images: np.ndarray, draw) -> np.ndarray:
+def reference_strong_view(images: np.ndarray, draw) -> np.ndarray:
     """Apply to each of images (n, 3, h, w) in [0, 1] what was drawn for it."""
     return np.stack([_one(image, draw, number) for number, image in enumerate(images)])
 
@@ -20,7 +20,7 @@ def _one(image: np.ndarray, draw, number: int) -> np.ndarray:
     if draw.jittered[number]:
         for operation in draw.order[number].tolist():
             image = jitter(image, NAMES[operation], float(draw.amounts[number, operation]))
-    if draw.grey[number]:
+    if draw.grayscale[number]:
         image = np.stack([luminance(image)] * 3)
     if draw.blurred[number]:
         image = _blur(image, float(draw.sigmas[number]))

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from torch import nn
 
 from driftlaw.base import Adapter, StepOutput
-from driftlaw.components.batch_norm import use_batch_statistics
+from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.components.losses import entropy
 from driftlaw.components.parameters import select_parameters
 from driftlaw.errors import UsageError
@@ -44,7 +44,7 @@ class Good(Adapter):
             raise UsageError("good learns norm layers, and this model has none: take another method")
         for value in chosen.values():
             value.requires_grad_(True)
-        use_batch_statistics(model)
+        use_batch_stats(model)
 
     def setup(self, train_data):
         learning = [value for value in self.model.parameters() if value.requires_grad]
