@@ -1,4 +1,4 @@
-"""What can go wrong, in words a user can act on, and the exit code each kind of it gets."""
+"""Exceptions and warnings of driftlaw, with the exit code of each, and functions that phrase common errors."""
 
 from __future__ import annotations
 
@@ -9,59 +9,67 @@ from collections.abc import Iterable, Sequence
 
 
 class DriftlawError(Exception):
-    """Something failed; the message says what was found, what was expected and what to do."""
+    """Base class of all errors that driftlaw raises on purpose.
+
+    The message says what was found, what was expected and what to do. The command line prints it and exits with
+    ``exit_code``.
+    """
 
     exit_code = 1
 
 
 class UsageError(DriftlawError, ValueError):
-    """The caller asked for something that does not exist or does not fit: an unknown name, a wrong setting or input."""
+    """The caller passed an unknown name, an invalid setting or unsuitable input."""
 
     exit_code = 2
 
 
 class DataError(DriftlawError):
-    """Data on disk or from the network is missing, damaged or not what its checksum says."""
+    """A file or download is missing, damaged, or does not match its checksum."""
 
 
 class DriftlawWarning(UserWarning):
-    """Something a user should know of, and the work goes on; it names the line of the user's code that led to it."""
+    """A problem that does not stop the work. The warning points at the user's line of code that caused it."""
 
 
 def warn_user(text: str) -> None:
-    """Warn of something at the line of the caller's own code that led to it, however deep in here it was found.
+    """Issue a ``DriftlawWarning`` for the line of the user's own code that led here.
 
-    Lines of this package and of torch, which calls our modules, are passed over.
+    Stack frames of driftlaw and of torch are skipped.
     """
     level, frame = 2, sys._getframe().f_back
-    while frame is not None and _is_passed_over(frame.f_globals.get("__name__", "")):
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("driftlaw", "torch"):
         level, frame = level + 1, frame.f_back
     warnings.warn(text, DriftlawWarning, stacklevel=level)
 
 
-def _is_passed_over(module: str) -> bool:
-    return module.partition(".")[0] in ("driftlaw", "torch")
-
-
 def suggest(name: str, valid: Iterable[str]) -> str:
-    """Return ``did you mean …? `` for the nearest valid name, or an empty string where none is near.
+    """Return a question that names the closest valid name, or an empty string if none is close.
 
     >>> suggest("fogg", ["fog", "frost"])
-    'did you mean «fog»? '
+    "Did you mean 'fog'? "
     """
     nearest = difflib.get_close_matches(name.lower(), list(valid), n=1, cutoff=0.4)
-    return f"did you mean «{nearest[0]}»? " if nearest else ""
+    return f"Did you mean '{nearest[0]}'? " if nearest else ""
 
 
-def unknown(kind: str, name: str, valid: Sequence[str]) -> UsageError:
-    """Return the error for a name that is not among ``valid``: the nearest one first, then all of them.
+def unknown_name(kind: str, name: str, valid: Sequence[str]) -> UsageError:
+    """Return the error for a name that is not in ``valid``. Its message suggests the closest name and lists all.
 
-    >>> print(unknown("corruption", "fogg", ["fog", "frost"]))
-    unknown corruption «fogg»: did you mean «fog»? Valid names: fog, frost
+    >>> print(unknown_name("corruption", "fogg", ["fog", "frost"]))
+    Unknown corruption 'fogg'. Did you mean 'fog'? Valid names: fog, frost.
     """
-    return UsageError(f"unknown {kind} «{name}»: {suggest(name, valid)}Valid names: {', '.join(valid)}")
+    return UsageError(f"Unknown {kind} '{name}'. {suggest(name, valid)}Valid names: {', '.join(valid)}.")
 
 
-def collected(heading: str, problems: Sequence[str]) -> UsageError:
-    """Return one error that lists every problem found, so that a user mends them in one go."""
+def combined_error(heading: str, problems: Sequence[str]) -> UsageError:
+    r"""Return one error that lists several problems, one per line, so that they can be fixed together.
+
+    >>> print(combined_error("Invalid settings for method law:", ["tau = -1: must be positive"]))
+    Invalid settings for method law:
+      - tau = -1: must be positive
+    """
     return UsageError(heading + "".join(f"\n  - {problem}" for problem in problems))
+
+
+unknown, collected = unknown_name, combined_error  # until every caller uses the new names

@@ -91,7 +91,7 @@ def test_presets_set_it_up_and_wrong_names_are_told(callbacks):
     callback = callbacks.AdaptWhileTesting("law", preset="cifar10-c", tau=0.6)
     assert callback.settings["consistency_weight"] == 0.1
     assert callback.settings["tau"] == 0.6
-    with pytest.raises(UsageError, match="did you mean «tent»"):
+    with pytest.raises(UsageError, match="Did you mean 'tent'"):
         callbacks.AdaptWhileTesting("tentt").on_test_start(None, Classifier(backbone=tiny_model()))
 
 

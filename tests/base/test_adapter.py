@@ -102,9 +102,9 @@ def test_unknown_methods_and_settings_get_the_nearest_name(registry):
     class Mine(Good, name="mine"):
         pass
 
-    with pytest.raises(UsageError, match="did you mean «mine»"):
+    with pytest.raises(UsageError, match="Did you mean 'mine'"):
         make_adapter("mane", small_model(), {})
-    with pytest.raises(UsageError, match=r"wrong settings for method mine:\n.*did you mean «learning_rate»"):
+    with pytest.raises(UsageError, match=r"Invalid settings for method mine:\n.*Did you mean 'learning_rate'"):
         make_adapter("mine", small_model(), {"learnin_rate": 1})
 
 

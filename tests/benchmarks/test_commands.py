@@ -85,9 +85,9 @@ def test_scaling_prints_a_table_an_axis_and_a_line_a_stream():
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--methods", "lav"), "did you mean «law»"),
+        (("--methods", "lav"), "Did you mean 'law'"),
         (("--batch-sizes", "many"), "whole numbers"),
-        (("--only", "plain LAV"), "did you mean «plain LAW»"),
+        (("--only", "plain LAV"), "Did you mean 'plain LAW'"),
         (("--variant", "c: law compield=true", "--only", "c"), "nothing can be measured here"),
         (("--rounds", "0"), "--rounds is 0"),
         (("--models", "wrn_11_1"), "depth must be"),
@@ -104,7 +104,7 @@ def test_labels_that_hold_commas_are_told_apart():
         call("step", *TINY, "--methods", "law", "--only", "law float32")
     listed = str(told.value).partition("Valid labels: ")[2]
     assert listed == "«forward only», «plain TENT», «plain LAW», «law, float32», «law», «law, fast»"
-    assert "did you mean «law, float32»?" in str(told.value)
+    assert "Did you mean 'law, float32'?" in str(told.value)
 
 
 def test_help_shows_examples():

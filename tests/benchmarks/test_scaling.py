@@ -77,5 +77,5 @@ def test_the_references_do_not_walk_the_long_stream():
 
 def test_an_unknown_axis_names_its_neighbour():
     assert list_axes() == ["batch_size", "depth", "width", "tensors", "stream"]
-    with pytest.raises(UsageError, match="did you mean «depth»"):
+    with pytest.raises(UsageError, match="Did you mean 'depth'"):
         measure(["depht"])

@@ -81,9 +81,9 @@ def test_settings_are_those_of_the_method(assignment, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["lav"], "did you mean «law»"),
+        (["lav"], "Did you mean 'law'"),
         (["missing.py"], "no file at missing.py"),
-        (["law", "--set", "tauu=1"], "did you mean «tau»"),
+        (["law", "--set", "tauu=1"], "Did you mean 'tau'"),
         (["law", "--set", "tau"], "expected key=value"),
     ],
 )

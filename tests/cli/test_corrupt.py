@@ -111,7 +111,7 @@ def test_two_pictures_that_would_become_one_file_are_refused(call, folder, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["--name", "fogg"], "did you mean «fog»"),
+        (["--name", "fogg"], "Did you mean 'fog'"),
         (["--name", "fog", "--severity", "6"], "1 to 5"),
         ([], "--name"),
         (["--name", "fog", "--all"], "neither"),

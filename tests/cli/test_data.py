@@ -81,7 +81,7 @@ def test_get_says_what_to_put_where(tmp_path, monkeypatch):
         ("imagenet-c", "put the official class folders"),
         ("imagenet", "put its class folders into"),
         ("cifar10-embedded", "needs no fetching"),
-        ("cifr10", "did you mean"),
+        ("cifr10", "Did you mean"),
     ],
 )
 def test_get_refuses_what_cannot_be_fetched(name, told):
@@ -132,7 +132,7 @@ def test_verify_looks_for_every_picture_of_imagenet_c(tmp_path):
 def test_make_asks_for_a_folder_where_it_knows_none(pictures):
     with pytest.raises(UsageError, match="--out"):
         call("make", "cifar10-c", "--dataset", pictures)
-    with pytest.raises(UsageError, match="did you mean «cifar10-c»"):
+    with pytest.raises(UsageError, match="Did you mean 'cifar10-c'"):
         call("make", "cifar10c")
 
 
@@ -165,7 +165,7 @@ def test_verify_tells_every_problem(published, pictures, tmp_path):
 
 
 def test_verify_of_something_unknown_names_the_nearest(tmp_path):
-    with pytest.raises(UsageError, match="did you mean «cifar10-c»"):
+    with pytest.raises(UsageError, match="Did you mean 'cifar10-c'"):
         call("verify", "cifar10c")
     with pytest.raises(DataError, match=r"labels\.npy is missing"):
         call("verify", tmp_path)

@@ -113,7 +113,7 @@ def test_a_folder_gives_its_newest_pictures_or_some_of_every_class(call, tmp_pat
         (["adapter.pt", "out.pt2", "--model", "wrn_16_2"], UsageError, "another network"),
         (["adapter.pt", "out.pt2", "--model", WEIGHTS, "--state", "adapter.pt"], UsageError, "leave --state out"),
         ([WEIGHTS, "out.pt2", "--state", "missing.pt"], DataError, "missing.pt"),
-        ([WEIGHTS, "out.pt2", "--calibrate", "embeded"], UsageError, "did you mean «embedded»"),
+        ([WEIGHTS, "out.pt2", "--calibrate", "embeded"], UsageError, "Did you mean 'embedded'"),
         ([WEIGHTS, "out.pt2", "--calibrate", "."], DataError, "no pictures"),
     ],
 )

@@ -68,5 +68,5 @@ def test_people_get_a_table(monkeypatch):
 
 
 def test_an_unknown_kind_names_its_neighbour():
-    with pytest.raises(UsageError, match="unknown kind of thing to list «method»: did you mean «methods»"):
+    with pytest.raises(UsageError, match=r"Unknown kind of thing to list 'method'\. Did you mean 'methods'"):
         listed("method")

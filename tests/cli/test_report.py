@@ -81,19 +81,19 @@ def test_columns_can_be_asked_for(runs):
     assert law["measures"] == {"worst": {"mean": 20.0, "std": None}, "ece": {"mean": None, "std": None}}
     assert document["command"] == "driftlaw report runs --format json --columns worst,ece"
     assert "worst 10, %" in invoke("runs", "-f", "terminal", "--columns", "worst").stdout
-    assert "did you mean «worst»" in str(invoke("runs", "--columns", "worts").exception)
+    assert "Did you mean 'worst'" in str(invoke("runs", "--columns", "worts").exception)
 
 
 def test_a_method_that_was_not_run_names_the_nearest(runs):
     result = invoke("runs", "-f", "md", "--methods", "sorce")
     assert isinstance(result.exception, UsageError)
-    assert "did you mean «source»" in str(result.exception)
+    assert "Did you mean 'source'" in str(result.exception)
 
 
 def test_an_unknown_format_names_the_nearest_and_exits_with_2(runs):
     error = invoke("runs", "--format", "htm").exception
     assert isinstance(error, UsageError)
-    assert "did you mean «html»" in str(error)
+    assert "Did you mean 'html'" in str(error)
     assert error.exit_code == 2
 
 
@@ -131,7 +131,7 @@ def test_errors_become_a_message_and_an_exit_code(runs, monkeypatch, capsys):
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == 2
-    assert "unknown format «pdf»" in capsys.readouterr().err
+    assert "Unknown format 'pdf'" in capsys.readouterr().err
 
 
 def test_the_papers_figures_are_printed_beside_ours(runs):
@@ -162,7 +162,7 @@ def test_without_it_nothing_of_the_paper_is_told(runs):
     ("words", "message"),
     [
         (["-f", "csv", "--compare", "paper"], "goes with --format html, md"),
-        (["--compare", "papr"], "did you mean «paper»"),
+        (["--compare", "papr"], "Did you mean 'paper'"),
     ],
 )
 def test_a_comparison_that_cannot_be_made_is_refused(runs, words, message):

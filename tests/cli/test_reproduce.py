@@ -92,9 +92,9 @@ def test_nothing_at_all_is_an_error_that_says_what_is_missing(first, again):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["tabel1"], "did you mean «table1»"),
-        (["table1", "--datasets", "cifar10"], "did you mean «cifar10-c»"),
-        (["table1", "--methods", "lew"], "did you mean «law»"),
+        (["tabel1"], "Did you mean 'table1'"),
+        (["table1", "--datasets", "cifar10"], "Did you mean 'cifar10-c'"),
+        (["table1", "--methods", "lew"], "Did you mean 'law'"),
         (["table1", "--seeds", "one"], "--seeds"),
     ],
 )

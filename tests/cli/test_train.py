@@ -90,14 +90,14 @@ def test_a_folder_of_pictures_is_trained_on_under_its_own_name(tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--set", "epoch=3"], "unknown setting «epoch»: did you mean «epochs»"),
+        (["--set", "epoch=3"], "Unknown setting 'epoch'. Did you mean 'epochs'"),
         (["--set", "batch_size"], "expected key=value"),
         (["--epochs", "0"], "epochs = 0"),
         (["--set", "augmentation=mixup"], "augmentation = 'mixup'"),
         (["--device", "gpu"], "device «gpu» cannot be used here"),
-        (["--dataset", "cifar1"], "unknown dataset «cifar1»: did you mean «cifar10»"),
-        (["--dataset", "cifar10-embedded"], "unknown split of cifar10-embedded «train»"),
-        (["--model", "wnr_28_10"], "unknown model «wnr_28_10»: did you mean «wrn_28_10»"),
+        (["--dataset", "cifar1"], "Unknown dataset 'cifar1'. Did you mean 'cifar10'"),
+        (["--dataset", "cifar10-embedded"], "Unknown split of cifar10-embedded 'train'"),
+        (["--model", "wnr_28_10"], "Unknown model 'wnr_28_10'. Did you mean 'wrn_28_10'"),
         (["--out", "net.pt"], r"--out net\.pt: expected a file that ends in \.safetensors"),
     ],
 )

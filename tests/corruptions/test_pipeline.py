@@ -172,7 +172,7 @@ def test_images_that_do_not_fit_are_refused_with_a_reason(bad, word):
 
 
 def test_an_unknown_corruption_is_answered_with_the_nearest(images):
-    with pytest.raises(UsageError, match="did you mean «glass_blur»"):
+    with pytest.raises(UsageError, match="Did you mean 'glass_blur'"):
         corrupt(images, "glas_blur", 1)
 
 

@@ -67,7 +67,7 @@ def test_images_up_to_64_pixels_are_small():
 
 
 def test_an_unknown_name_is_answered_with_the_nearest():
-    with pytest.raises(UsageError, match="did you mean «fog»"):
+    with pytest.raises(UsageError, match="Did you mean 'fog'"):
         find_corruption("fogg")
     with pytest.raises(UsageError, match="held_out"):
         list_corruptions("heldout")

@@ -95,7 +95,7 @@ def test_an_index_or_a_name_that_is_not_there_is_refused(official):
     archive = open_archive(official)
     with pytest.raises(UsageError, match="0 to 3"):
         archive.images("fog", 1, [4])
-    with pytest.raises(UsageError, match="did you mean «frost»"):
+    with pytest.raises(UsageError, match="Did you mean 'frost'"):
         archive.images("forst", 1, [0])
 
 

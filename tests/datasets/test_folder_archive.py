@@ -80,7 +80,7 @@ def test_what_is_missing_is_told(official):
     assert "lacks 1 of 6 pictures" in told
     with pytest.raises(DataError, match=r"ILSVRC2012_val_1\.JPEG cannot be read"):
         archive.images("frost", 2, np.arange(6))
-    with pytest.raises(UsageError, match="did you mean «fog»"):
+    with pytest.raises(UsageError, match="Did you mean 'fog'"):
         archive.images("fogg", 2, [0])
     with pytest.raises(UsageError, match="1, 2, 3, 4, 5"):
         archive.images("fog", 6, [0])

@@ -164,7 +164,7 @@ def test_a_run_with_other_measures_is_another_run(network, tmp_path, first, then
 
 
 def test_an_unknown_measure_names_its_neighbour(network):
-    with pytest.raises(UsageError, match="did you mean «drift»"):
+    with pytest.raises(UsageError, match="Did you mean 'drift'"):
         run(network, measures=["drif"])
 
 

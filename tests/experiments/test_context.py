@@ -80,7 +80,7 @@ def test_a_network_of_other_classes_is_refused(tmp_path):
 
 
 def test_wrong_settings_are_found_before_anything_runs(weights):
-    with pytest.raises(UsageError, match="did you mean «tau»"):
+    with pytest.raises(UsageError, match="Did you mean 'tau'"):
         Workbench(CPU).check([tiny_cell(weights), tiny_cell(weights, "law", settings={"taw": 1.0})])
 
 

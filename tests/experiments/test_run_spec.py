@@ -71,8 +71,8 @@ def test_a_finished_record_is_found_plain_or_compressed_and_an_unfinished_one_is
     ("assignments", "told"),
     [
         (["law=3"], "law.SETTING=3"),
-        (["laww.tau=0.6"], "did you mean «law»"),
-        (["strem.limit=3"], "did you mean «stream»"),
+        (["laww.tau=0.6"], "Did you mean 'law'"),
+        (["strem.limit=3"], "Did you mean 'stream'"),
     ],
 )
 def test_wrong_assignments_are_told(assignments, told):
@@ -106,7 +106,7 @@ def test_the_source_is_the_train_split_of_the_dataset_unless_named():
     assert plan("gtta", "stream.dataset=cifar10")[0].source_dataset == "cifar10"
     assert plan("gtta", "stream.dataset=cifar10-c")[0].source_dataset == "cifar10"
     assert plan("gtta", "stream.source=folder:/pictures")[0].source_dataset == "folder:/pictures"
-    with pytest.raises(UsageError, match="did you mean «cifar10"):
+    with pytest.raises(UsageError, match="Did you mean 'cifar10"):
         plan("gtta", "stream.source=cifar11")
 
 

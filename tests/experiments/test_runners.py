@@ -51,7 +51,7 @@ def test_one_after_the_other_an_error_is_an_outcome_and_the_rest_goes_on(weights
     outcomes = run_cells(cells, Orders(tmp_path, "cpu", compress=True, command="driftlaw test"), notes)
     assert outcomes == notes.outcomes
     assert [bool(outcome.problem) for outcome in outcomes] == [False, True, False]
-    assert "unknown setting «tau»" in outcomes[1].problem
+    assert "Unknown setting 'tau'" in outcomes[1].problem
     assert outcomes[0].record == cells[0].places(tmp_path)[1]
     assert read_record(outcomes[0].record).header["command"] == "driftlaw test"
     assert (notes.steps, notes.done) == ({1: 4, 3: 4}, {1: 4, 3: 4})

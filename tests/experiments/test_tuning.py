@@ -140,13 +140,13 @@ def test_a_trials_error_is_the_mean_over_seeds_and_domains():
     [
         ({"grid": ["tau"]}, "such as tau=0.6"),
         ({"choose": "gentle"}, "gentlest"),
-        ({"grid": ["taw=1"]}, "did you mean «tau»"),
+        ({"grid": ["taw=1"]}, "Did you mean 'tau'"),
         ({"grid": ["tau=1", "tau=2"]}, "twice"),
         ({"search": "random"}, "unknown search"),
         ({"method": "tent"}, "there is no grid for tent"),
         ({"method": "law,tent"}, "one method"),
-        ({"method": "lew"}, "did you mean «law»"),
-        ({"assignments": ["law.taw=1"]}, "did you mean «tau»"),
+        ({"method": "lew"}, "Did you mean 'law'"),
+        ({"assignments": ["law.taw=1"]}, "Did you mean 'tau'"),
     ],
 )
 def test_wrong_use_is_told(options, told):

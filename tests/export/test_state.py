@@ -67,7 +67,7 @@ def test_unknown_methods_and_other_networks_are_refused():
     with pytest.raises(UsageError, match="another network"):
         restore_adapter(torch.nn.Sequential(torch.nn.BatchNorm2d(3), torch.nn.Linear(1, 4)), state)
     state["_extra_state"] = {**state["_extra_state"], "method": "tentt"}
-    with pytest.raises(UsageError, match="did you mean «tent»"):
+    with pytest.raises(UsageError, match="Did you mean 'tent'"):
         restore_adapter(network(), state)
     with pytest.raises(UsageError, match="no method"):
         restore_adapter(network(), {})

@@ -48,7 +48,7 @@ def test_a_model_without_norm_layers_is_refused_with_a_reason(method):
 
 
 def test_an_unknown_method_names_its_neighbour(network):
-    with pytest.raises(UsageError, match="did you mean «tent»"):
+    with pytest.raises(UsageError, match="Did you mean 'tent'"):
         driftlaw.adapt(network, "tentt")
 
 

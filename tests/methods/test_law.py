@@ -287,7 +287,7 @@ def test_per_sample_scores_have_no_stale_gradient_to_add(network):
 
 
 def test_an_unknown_setting_names_its_neighbour(network):
-    with pytest.raises(UsageError, match="did you mean «tau»"):
+    with pytest.raises(UsageError, match="Did you mean 'tau'"):
         driftlaw.adapt(network, "law", taw=0.6)
 
 

@@ -152,9 +152,9 @@ def test_torchvision_weights_of_the_papers_are_the_default_and_others_can_be_nam
 
 
 def test_a_name_that_a_library_does_not_know_is_told(torchvision, timm):
-    with pytest.raises(UsageError, match="torchvision has no network «resnet5O»: did you mean «resnet50»"):
+    with pytest.raises(UsageError, match="torchvision has no network «resnet5O»: Did you mean 'resnet50'"):
         load_model("torchvision:resnet5O")
-    with pytest.raises(UsageError, match="timm has no network «resnt18»: did you mean «resnet18»"):
+    with pytest.raises(UsageError, match="timm has no network «resnt18»: Did you mean 'resnet18'"):
         load_model("timm:resnt18")
     with pytest.raises(UsageError, match="«timm:» names no network: expected timm:NAME"):
         load_model("timm:")

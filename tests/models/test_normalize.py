@@ -70,12 +70,12 @@ def test_nothing_asked_for_is_nothing_done():
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("imagnet", "did you mean «imagenet»"),
+        ("imagnet", "Did you mean 'imagenet'"),
         ({"mean": [0.5, 0.5], "std": [1.0] * 3}, r"mean is \[0\.5, 0\.5\]: expected three numbers"),
         ({"mean": [0.5] * 3, "std": [0.0, 1.0, 1.0]}, "expected numbers above 0"),
         ({"mean": 0.5}, "mean is 0.5: expected three"),
         ({"sigma": [1.0] * 3}, "unknown key «sigma»"),
-        ({"mean": [0.5] * 3, "order": "gbr"}, "unknown channel order «gbr»"),
+        ({"mean": [0.5] * 3, "order": "gbr"}, "Unknown channel order 'gbr'"),
     ],
 )
 def test_what_cannot_be_used_is_told(asked, said):

@@ -106,7 +106,7 @@ def test_verify_tells_what_is_missing_or_other(published, tmp_path, monkeypatch)
 
 
 def test_unknown_weights_are_told():
-    with pytest.raises(UsageError, match="did you mean «resnet50-imagenet»"):
+    with pytest.raises(UsageError, match="Did you mean 'resnet50-imagenet'"):
         fetch_weights("resnet-imagenet")
 
 

@@ -67,12 +67,12 @@ def test_info_knows_the_normalisation():
 
 @pytest.mark.parametrize("name", ["wrn_28_1O", "WRN-28-10", "wrn2810", "resnet", ""])
 def test_an_unknown_network_is_told_with_the_known_ones(name):
-    with pytest.raises(UsageError, match=f"unknown model «{name}».*wrn_28_10"):
+    with pytest.raises(UsageError, match=f"Unknown model '{name}'.*wrn_28_10"):
         build_model(name, num_classes=10)
 
 
 def test_a_slip_of_the_finger_is_understood():
-    with pytest.raises(UsageError, match="did you mean «wrn_40_2»"):
+    with pytest.raises(UsageError, match="Did you mean 'wrn_40_2'"):
         build_model("wnr_40_2", num_classes=10)
 
 

@@ -23,7 +23,7 @@ def test_a_gzipped_record_tells_the_same(tmp_path):
 
 
 def test_an_unknown_format_names_the_nearest():
-    with pytest.raises(UsageError, match="did you mean «latex»"):
+    with pytest.raises(UsageError, match="Did you mean 'latex'"):
         build_report([make_record()], "latecks")
 
 

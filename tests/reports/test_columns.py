@@ -137,7 +137,7 @@ def test_of_two_runs_that_differ_in_measures_alone_the_fuller_is_shown():
 def test_columns_are_parsed_and_wrong_ones_name_their_neighbour():
     assert parse_columns(None) == ()
     assert parse_columns("ece,clean") == ("ece", "clean")
-    with pytest.raises(UsageError, match="did you mean «ece»"):
+    with pytest.raises(UsageError, match="Did you mean 'ece'"):
         parse_columns("error,ec")
     with pytest.raises(UsageError, match="names none"):
         parse_columns(" ,")

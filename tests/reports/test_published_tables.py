@@ -32,7 +32,7 @@ def test_every_file_of_the_folder_is_read():
 
 
 def test_a_table_that_is_not_there_is_refused():
-    with pytest.raises(UsageError, match="unknown table of the paper «11»"):
+    with pytest.raises(UsageError, match="Unknown table of the paper '11'"):
         paper_table(11)
 
 

@@ -64,7 +64,7 @@ def test_another_seed_or_dataset_does_not_go_into_the_same_folder(source, tmp_pa
 
 
 def test_an_unknown_corruption_is_refused_before_anything_is_written(source, tmp_path):
-    with pytest.raises(UsageError, match="did you mean «fog»"):
+    with pytest.raises(UsageError, match="Did you mean 'fog'"):
         make_archive(source, tmp_path / "out", names=["contrast", "fogg"])
     assert os.listdir(tmp_path) == []
 

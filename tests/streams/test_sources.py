@@ -144,7 +144,7 @@ def test_a_dataset_makes_a_stream():
     assert recipe["dataset"]["name"] == "dataset:Items"
     again = make_stream(recipe, source=Items(as_bytes))
     assert all(torch.equal(one.images, two.images) for one, two in zip(stream, again, strict=True))
-    with pytest.raises(UsageError, match="unknown dataset «dataset:Items»"):
+    with pytest.raises(UsageError, match="Unknown dataset 'dataset:Items'"):
         make_stream(recipe)
 
 

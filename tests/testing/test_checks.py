@@ -82,7 +82,7 @@ def test_every_check_has_a_name_and_a_one_line_description():
 def test_settings_reach_the_method_and_wrong_ones_are_refused_at_once():
     with pytest.raises(CheckFailed, match="nothing moved"):
         BY_NAME["only_what_it_says_learns_has_moved"](Good, {"learning_rate": 0.0})
-    with pytest.raises(UsageError, match="did you mean «learning_rate»"):
+    with pytest.raises(UsageError, match="Did you mean 'learning_rate'"):
         check_method(Good, {"lerning_rate": 0.1})
 
 

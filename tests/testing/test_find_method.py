@@ -55,7 +55,7 @@ def test_a_registered_name_is_found():
 
 
 def test_an_unknown_name_gets_the_nearest_one():
-    with pytest.raises(UsageError, match="did you mean «tent»"):
+    with pytest.raises(UsageError, match="Did you mean 'tent'"):
         find_method("tente")
 
 

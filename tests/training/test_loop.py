@@ -433,7 +433,7 @@ def test_a_cpu_trains_uncompiled_and_with_the_plain_optimizer(tmp_path):
 
 def test_an_unknown_network_writes_nothing(tmp_path):
     plan = Training("wrn_1O_1", TRAIN, TEST, Recipe(), tmp_path / "net.safetensors", CPU)
-    with pytest.raises(UsageError, match="unknown model «wrn_1O_1»"):
+    with pytest.raises(UsageError, match="Unknown model 'wrn_1O_1'"):
         train(plan)
     assert os.listdir(tmp_path) == []
 

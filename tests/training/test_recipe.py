@@ -45,7 +45,7 @@ def test_all_wrong_numbers_are_told_at_once():
     with pytest.raises(UsageError) as caught:
         parse(Recipe, {"epoch": 3, "batch_size": 0, "precision": "fp16", "learning_rate": -1}, where="training")
     told = str(caught.value)
-    assert "unknown setting «epoch»: did you mean «epochs»?" in told
+    assert "Unknown setting 'epoch'. Did you mean 'epochs'?" in told
     assert "batch_size = 0" in told
     assert "precision = 'fp16'" in told
     assert "learning_rate = -1" in told
