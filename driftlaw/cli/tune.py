@@ -81,6 +81,7 @@ def tune(
     from driftlaw.experiments.context import Workbench
     from driftlaw.models import weights_sha256
     from driftlaw.profiling import pick_device
+    from driftlaw.records.tuning_file import check_same_weights, write_tuning
 
     plan = room.plan_tuning(
         preset,
@@ -102,7 +103,7 @@ def tune(
         print(f"note: {told}", file=sys.stderr)
     target, folder = out / plan.file_name, out / plan.cells[0].preset
     sha256 = weights_sha256(bench.network(plan.cells[0].model["weights"]))
-    room.refuse_other_choice(target, sha256)
+    check_same_weights(target, sha256)
 
     def run_cells(cells: Sequence[Cell]) -> list[RunRecord]:
         found = [cell.finished_record(folder) for cell in cells]
@@ -117,7 +118,7 @@ def tune(
         outcome = room.tune(plan, run_cells, told=lambda so_far: bar.update(trials, completed=len(so_far.trials)))
     # Only now: who finds the file may take it for a choice.
     document = room.tuning_document(plan, outcome, command=command_line(), folder=folder.name, sha256=sha256)
-    room.write_tuning(document, target)
+    write_tuning(document, target)
     if as_json:
         print(target.read_text(encoding="utf-8"), end="")
     else:

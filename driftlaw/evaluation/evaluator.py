@@ -25,7 +25,7 @@ from driftlaw.profiling import as_input, count_flops, environment, peak_bytes, s
 from driftlaw.records import RecordWriter, RunRecord, read_record
 from driftlaw.records.jsonl import content_hash
 from driftlaw.records.run_record import FORMAT
-from driftlaw.records.writer import lines_on_disk
+from driftlaw.records.writer import existing_lines
 
 Line = dict[str, Any]
 FREE_TO_CHANGE = ("timing", "command", "commit")  # what may differ between a run and the same run resumed
@@ -99,7 +99,7 @@ class _Run:
         self.finished_already = False
         self.saved_at = time.monotonic()
         if sink is not None:
-            self._take_up(lines_on_disk(sink))
+            self._take_up(existing_lines(sink))
 
     @property
     def checkpoint(self) -> Path:

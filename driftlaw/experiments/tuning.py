@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
@@ -14,13 +12,12 @@ from driftlaw.base import Stream
 from driftlaw.corruptions import list_corruptions
 from driftlaw.errors import UsageError, collected, unknown
 from driftlaw.experiments.run_spec import Cell, name_with_weights, plan_run
-from driftlaw.files import atomic_path
 from driftlaw.methods import registered_methods
 from driftlaw.records import RunRecord
-from driftlaw.records.run_record import HOW_A_STEP_IS_RUN
+from driftlaw.records.run_record import EXECUTION_SETTINGS
+from driftlaw.records.tuning_file import TUNING_FORMAT
 from driftlaw.reports.statistics import bootstrap_interval
 from driftlaw.settings import merge, parse, parse_assignments, read_preset
-from tools.results.tuning_summary import TUNING_FORMAT
 
 ROUNDS = 2  # over all coordinates; the second seldom moves more than one of them
 FACTORS = {"learning_rate": (0.2, 0.5, 1.0, 2.0), "consistency_weight": (0.3, 1.0, 3.0)}  # of the preset's own
@@ -355,28 +352,7 @@ def tuning_document(tuning: Tuning, outcome: Outcome, *, command: str, folder: s
 
 def _for_a_run(settings: Mapping[str, Any]) -> Values:
     """Return settings without those of how a step is run: tuning in a hurry must not change how a table is made."""
-    return {name: value for name, value in settings.items() if name not in HOW_A_STEP_IS_RUN}
-
-
-def write_tuning(document: Mapping[str, Any], path: Path) -> None:
-    """Write what was tried; the file is whole at any moment."""
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-
-
-def refuse_other_choice(path: Path, sha256: str) -> None:
-    """Refuse to write over what was chosen with other weights; a file that is no choice is left to be written over."""
-    try:
-        model = json.loads(path.read_text(encoding="utf-8"))["model"]
-        known, weights = model.get("sha256"), model.get("weights")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return
-    if known and known != sha256:
-        raise UsageError(
-            f"{path} holds what was chosen with other weights ({weights}, {known[:8]}; here {sha256[:8]}): choose "
-            "another --out, or move it away"
-        )
+    return {name: value for name, value in settings.items() if name not in EXECUTION_SETTINGS}
 
 
 def check_networks(records: Iterable[RunRecord | None], sha256: str) -> None:

@@ -1,5 +1,6 @@
-"""What happened, as plain data: the JSONL file that a run writes, reads back and resumes from."""
+"""Run records: the JSON Lines file that a run writes, resumes from and is reported from. Never imports torch."""
 
+from driftlaw.records.compress import compress_record
 from driftlaw.records.jsonl import dump_line, read_lines
 from driftlaw.records.metrics import (
     CleanError,
@@ -16,6 +17,7 @@ from driftlaw.records.metrics import (
     worst_window,
 )
 from driftlaw.records.run_record import RunRecord, Segment, find_records, read_record
+from driftlaw.records.validation import validate_record
 from driftlaw.records.writer import RecordWriter
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "calibration_by_domain",
     "calibration_error",
     "clean_error",
+    "compress_record",
     "dump_line",
     "error_by_round",
     "find_records",
@@ -37,5 +40,6 @@ __all__ = [
     "read_lines",
     "read_record",
     "recoveries",
+    "validate_record",
     "worst_window",
 ]

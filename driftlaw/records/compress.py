@@ -1,4 +1,4 @@
-"""Records made small: gzip without a timestamp, so that the same record gives the same bytes."""
+"""Compression of run records: gzip without a timestamp, so that equal records give equal bytes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 from driftlaw.files import atomic_path
 
-LEVEL = 9  # a record is written once and kept for good
+LEVEL = 9  # a record is written once and read often
 
 
 def compress_record(path: Path) -> Path:
-    """Put ``NAME.jsonl.gz`` in the place of ``NAME.jsonl`` and return it; one that is compressed stays as it is."""
+    """Replace ``NAME.jsonl`` by ``NAME.jsonl.gz`` and return the new path; a compressed record is left unchanged."""
     if path.suffix == ".gz":
         return path
     target = path.with_name(path.name + ".gz")
@@ -20,7 +20,7 @@ def compress_record(path: Path) -> Path:
         atomic_path(target) as temporary,
         path.open("rb") as plain,
         temporary.open("wb") as file,
-        # An empty name and time: neither belongs to what happened.
+        # No file name and no time in the gzip header: they would make equal records differ.
         gzip.GzipFile(filename="", mode="wb", compresslevel=LEVEL, fileobj=file, mtime=0) as packed,
     ):
         shutil.copyfileobj(plain, packed)

@@ -1,4 +1,4 @@
-"""One JSON document a line: written canonically, read back up to the last whole line, plain or gzipped."""
+"""JSON Lines files: canonical writing, and reading up to the last complete line, plain or gzipped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Line = dict[str, Any]
 
 
 def dump_line(line: Line) -> bytes:
-    r"""Return the canonical bytes of one line: keys in the order given, no spaces, UTF-8, one newline.
+    r"""Return the canonical bytes of one line: keys in the given order, no spaces, UTF-8, one newline.
 
     >>> dump_line({"batch": 0, "wrong": 3})
     b'{"batch":0,"wrong":3}\n'
@@ -25,18 +25,22 @@ def dump_line(line: Line) -> bytes:
 
 
 def content_hash(value: Any) -> str:
-    """Return the sha256 of plain data, whatever the order of its keys."""
+    """Return the sha256 of JSON data. The order of keys does not matter."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def read_lines(path: Path) -> list[Line]:
-    """Return the whole lines of a file; a last line torn by a kill is left out, any other damage raises DataError."""
+    """Return the complete lines of a file. An incomplete last line (interrupted write) is ignored.
+
+    Raises:
+        DataError: the file does not exist, cannot be read, or a complete line is not a JSON object.
+    """
     data = _read_bytes(path, lambda file: file.read())
-    whole, newline, _torn = data.rpartition(b"\n")
+    complete, newline, _ = data.rpartition(b"\n")
     if not newline:
         return []
-    return [_parse(line, path, number) for number, line in enumerate(whole.split(b"\n"), start=1)]
+    return [_parse(line, path, number) for number, line in enumerate(complete.split(b"\n"), start=1)]
 
 
 def first_line(path: Path) -> bytes:
@@ -49,11 +53,9 @@ def _read_bytes(path: Path, read: Callable[[BinaryIO], bytes]) -> bytes:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             return read(cast(BinaryIO, file))
     except FileNotFoundError as error:
-        raise DataError(
-            f"no record at {path}: give the path of a .jsonl file or of a folder that holds some"
-        ) from error
+        raise DataError(f"No record at {path}. Pass a .jsonl file, or a folder that contains some.") from error
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"cannot read the record {path}: {error}") from error
+        raise DataError(f"Cannot read the record {path}: {error}.") from error
 
 
 def _parse(line: bytes, path: Path, number: int) -> Line:
@@ -61,10 +63,10 @@ def _parse(line: bytes, path: Path, number: int) -> Line:
         value = json.loads(line)
     except ValueError as error:
         raise DataError(
-            f"{path}, line {number} is not JSON ({error}): the record is damaged; delete it and run again"
+            f"The record is damaged: {path}, line {number} is not JSON ({error}). Delete the file and run again."
         ) from error
     if not isinstance(value, dict):
         raise DataError(
-            f"{path}, line {number} is a {type(value).__name__}, expected an object: not a record of driftlaw"
+            f"Not a driftlaw record: {path}, line {number} is a {type(value).__name__}, expected a JSON object."
         )
     return value

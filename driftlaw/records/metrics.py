@@ -1,4 +1,4 @@
-"""More than error, from records: calibration, forgetting, rounds, the worst window, time to recover, drift."""
+"""Metrics computed from records: calibration, forgetting, error per round, worst window, recovery time, drift."""
 
 from __future__ import annotations
 
@@ -16,22 +16,19 @@ from driftlaw.records.run_record import RunRecord
 Numbers = npt.NDArray[np.float64]
 
 
-# --- calibration -----------------------------------------------------------------------------------------------------
-
-
 def calibration_error(record: RunRecord) -> float | None:
-    """Return the expected calibration error over the whole stream, in per cent; None where it was not measured.
+    """Return the expected calibration error over the whole stream in per cent; None if it was not measured.
 
-    Σ_k n_k/n · |correct_k − confidence_k| over bins of equal width: the answers in bin k, the share of them that is
-    right, their mean confidence.
+    ECE = Σ_k n_k/n · |accuracy_k − confidence_k| over bins of equal width, where n_k is the number of predictions in
+    bin k, accuracy_k the fraction that is correct, and confidence_k their mean confidence.
     """
     return _calibration(record.batches)
 
 
 def calibration_by_domain(record: RunRecord) -> dict[str, float]:
-    """Return the expected calibration error of every domain, in per cent: the mean over its segments.
+    """Return the expected calibration error per domain in per cent, averaged over the domain's segments.
 
-    It is empty where calibration was not measured. A segment's bins are pooled over its batches.
+    The result is empty if calibration was not measured. Bins are pooled over the batches of a segment.
     """
     errors: dict[str, list[float]] = {}
     for lines in _by_segment(record):
@@ -42,21 +39,19 @@ def calibration_by_domain(record: RunRecord) -> dict[str, float]:
 
 
 def _calibration(lines: Iterable[Line]) -> float | None:
-    told = [line["calibration"] for line in lines if "calibration" in line]
-    if not told:
+    measured = [line["calibration"] for line in lines if "calibration" in line]
+    if not measured:
         return None
     count, confidence, correct = (
-        np.sum([bins[name] for bins in told], axis=0, dtype=np.float64) for name in ("count", "confidence", "correct")
+        np.sum([bins[name] for bins in measured], axis=0, dtype=np.float64)
+        for name in ("count", "confidence", "correct")
     )
     return 100.0 * float(np.abs(correct - confidence).sum() / count.sum())
 
 
-# --- forgetting ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class CleanError:
-    """Per cent wrong on clean images, before the stream and after it, and on how many."""
+    """Error on clean images in per cent, before and after the stream, and the number of images."""
 
     before: float
     after: float
@@ -64,26 +59,23 @@ class CleanError:
 
     @property
     def forgotten(self) -> float:
-        """How many points the stream has cost."""
+        """Forgetting in percentage points: error after the stream minus error before it."""
         return self.after - self.before
 
 
 def clean_error(record: RunRecord) -> CleanError | None:
-    """Return the errors on clean images, answered without learning; None unless a finished run has measured them."""
-    told = (record.closing or {}).get("clean")
-    if told is None:
+    """Return the errors on clean images (predicted without updates); None if not measured or the run is unfinished."""
+    clean = (record.closing or {}).get("clean")
+    if clean is None:
         return None
-    before, after = (100.0 * told[name] / told["images"] for name in ("wrong_before", "wrong_after"))
-    return CleanError(before, after, told["images"])
-
-
-# --- along the stream ------------------------------------------------------------------------------------------------
+    before, after = (100.0 * clean[name] / clean["images"] for name in ("wrong_before", "wrong_after"))
+    return CleanError(before, after, clean["images"])
 
 
 def error_by_round(record: RunRecord) -> list[float]:
-    """Return per cent wrong in every round of a stream that comes round, the mean over its segments.
+    """Return the error in per cent of every round of a recurring stream, averaged over the round's segments.
 
-    A stream that does not come round has one; the last round of an unfinished run may be a part.
+    Other streams have one round. The last round of an unfinished run may be incomplete.
     """
     rounds: dict[int, list[float]] = {}
     for segment in record.segments:
@@ -93,7 +85,7 @@ def error_by_round(record: RunRecord) -> list[float]:
 
 @dataclass(frozen=True)
 class Window:
-    """Some consecutive batches: the number of the first, how many, and the per cent wrong of their images."""
+    """Consecutive batches: index of the first, number of batches, and error of their images in per cent."""
 
     first_batch: int
     batches: int
@@ -101,9 +93,9 @@ class Window:
 
 
 def worst_window(record: RunRecord, batches: int = 10) -> Window | None:
-    """Return the consecutive batches with the highest error, whatever domains they lie in; the first of equals.
+    """Return the consecutive batches with the highest error, across domains; the first such window if several.
 
-    A stream shorter than ``batches`` is one window; None where there is no batch.
+    A stream shorter than ``batches`` is one window. The result is None if there are no batches.
     """
     if not record.batches:
         return None
@@ -115,13 +107,13 @@ def worst_window(record: RunRecord, batches: int = 10) -> Window | None:
 
 @dataclass(frozen=True)
 class Recovery:
-    """How a segment's error came down after the shift that began it.
+    """Recovery of the error after the shift at the start of a segment.
 
     Attributes:
-        name: the domain.
-        first_batch: number of the segment's first batch.
-        length: how many batches the segment has.
-        batches: how many of them had to pass; None where the error never came down.
+        name: domain of the segment.
+        first_batch: index of the segment's first batch.
+        length: number of batches in the segment.
+        batches: number of batches until recovery; None if the error did not recover.
     """
 
     name: str
@@ -131,35 +123,34 @@ class Recovery:
 
 
 def recoveries(record: RunRecord, *, window: int = 3, tolerance: float = 1.0) -> list[Recovery]:
-    """Return, for every segment, how many batches passed until its error had settled.
+    """Return the number of batches until the error has settled, for every segment.
 
-    A segment's settled error is that of its last half: its last ⌈n/2⌉ batches of n. It has recovered after k batches,
-    where k is the smallest number such that the error of the ``window`` batches that follow (k+1 … k+window of the
-    segment) is at most ``tolerance`` points above the settled error. 0: it was there from the start. Errors are wrong
-    answers over images, so small batches count for less. Segments shorter than two windows tell nothing and are left
-    out, and so is a last one that is not whole.
+    The settled error is the error of the last ⌈n/2⌉ of the segment's n batches. The segment has recovered after k
+    batches, where k ≥ 0 is the smallest number such that the error of batches k+1 … k+window is at most ``tolerance``
+    percentage points above the settled error. Errors are wrong predictions over images, so small batches count less.
+    Segments shorter than two windows are skipped, and so is an incomplete last segment.
 
     Args:
-        record: a run, with any measures or none.
-        window: batches whose error is taken together.
-        tolerance: points (per cent of images).
+        record: a run; no extra metrics are needed.
+        window: number of batches whose error is averaged.
+        tolerance: in percentage points.
     """
-    found = []
-    for lines in _whole_segments(record):
+    recovered = []
+    for lines in _complete_segments(record):
         if len(lines) >= 2 * window:
             first = lines[0]
             passed = _batches_to_recover(lines, window, tolerance)
-            found.append(Recovery(first["domain"]["name"], first["batch"], len(lines), passed))
-    return found
+            recovered.append(Recovery(first["domain"]["name"], first["batch"], len(lines), passed))
+    return recovered
 
 
 def mean_recovery(record: RunRecord) -> float | None:
-    """Return the batches until an error has settled, the mean over segments; None where no segment tells.
+    """Return the mean number of batches until the error has settled; None if no segment is long enough.
 
-    A segment that never settles counts with all of its batches, which is less than the truth.
+    A segment that never settles counts with all of its batches, which is a lower bound.
     """
-    told = [item.length if item.batches is None else item.batches for item in recoveries(record)]
-    return fmean(told) if told else None
+    batches = [item.length if item.batches is None else item.batches for item in recoveries(record)]
+    return fmean(batches) if batches else None
 
 
 def _batches_to_recover(lines: list[Line], window: int, tolerance: float) -> int | None:
@@ -170,24 +161,21 @@ def _batches_to_recover(lines: list[Line], window: int, tolerance: float) -> int
 
 
 def _sliding_error(lines: list[Line], length: int) -> Numbers:
-    """Return the per cent wrong of every ``length`` consecutive lines."""
+    """Return the error in per cent of every ``length`` consecutive lines."""
     wrong, images = (
         np.convolve([line[name] for line in lines], np.ones(length), "valid") for name in ("wrong", "images")
     )
     return np.asarray(100.0 * wrong / images, dtype=np.float64)
 
 
-# --- drift -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class LayerDrift:
-    """How far each tensor that learns has gone from the source: ‖θ − θ₀‖ / ‖θ₀‖ at the end of each domain.
+    """Relative distance of each trainable tensor from the source model, ‖θ − θ₀‖ / ‖θ₀‖, at the end of each domain.
 
     Attributes:
-        tensors: their names.
-        domains: the names of the segments, in the order of the stream.
-        distances: (segments, tensors); nan where the source's tensor is zero or the distance is no number.
+        tensors: names of the tensors.
+        domains: domain names of the segments, in the order of the stream.
+        distances: shape (segments, tensors); nan if θ₀ is zero or the distance is not finite.
     """
 
     tensors: tuple[str, ...]
@@ -196,20 +184,20 @@ class LayerDrift:
 
     @property
     def mean(self) -> float:
-        """The mean over tensors at the end of the stream; 0 where nothing learns, infinite where none is a number."""
+        """Mean over tensors at the end of the stream; 0 without tensors, infinite if no distance is finite."""
         if not self.tensors:
             return 0.0
         last = self.distances[-1]
         return float(np.nanmean(last)) if np.isfinite(last).any() else float("inf")
 
     def farthest(self, count: int = 3) -> list[tuple[str, float]]:
-        """Return the tensors that went farthest by the end of the stream, with their distances."""
+        """Return the tensors with the largest distances at the end of the stream, and those distances."""
         last = list(zip(self.tensors, self.distances[-1].tolist(), strict=True)) if self.tensors else []
         return sorted((item for item in last if np.isfinite(item[1])), key=lambda item: (-item[1], item[0]))[:count]
 
 
 def layer_drift(record: RunRecord) -> LayerDrift | None:
-    """Return the drift of a run's tensors; None where it was not measured, or no domain has ended yet."""
+    """Return the parameter drift of a run; None if it was not measured or no domain has ended yet."""
     tensors = record.header.get("measures", {}).get("drift", {}).get("tensors")
     ends = [line for line in record.batches if "drift" in line]
     if tensors is None or not ends:
@@ -219,14 +207,11 @@ def layer_drift(record: RunRecord) -> LayerDrift | None:
     return LayerDrift(tuple(tensors), tuple(line["domain"]["name"] for line in ends), distances)
 
 
-# --- lines -----------------------------------------------------------------------------------------------------------
-
-
 def _by_segment(record: RunRecord) -> list[list[Line]]:
     return [list(lines) for _, lines in groupby(record.batches, key=lambda line: line["segment"])]
 
 
-def _whole_segments(record: RunRecord) -> list[list[Line]]:
-    """Return the lines of every segment; of an unfinished run the last one may be torn and is left out."""
+def _complete_segments(record: RunRecord) -> list[list[Line]]:
+    """Return the lines of every complete segment. The last segment of an unfinished run may be incomplete."""
     segments = _by_segment(record)
     return segments if record.finished else segments[:-1]

@@ -1,4 +1,4 @@
-"""A run read back: its header, a line a batch, its closing line, and the figures that follow from them."""
+"""RunRecord: a run read back from its file, with properties over the keys of the file format."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from driftlaw.errors import DataError, UsageError
 from driftlaw.records.jsonl import Line, first_line, read_lines
 
 FORMAT = "driftlaw-run-1"
-HOW_A_STEP_IS_RUN = {"precision", "channels_last", "capture", "overlap", "compiled"}
+EXECUTION_SETTINGS = {"precision", "channels_last", "capture", "overlap", "compiled"}
 BATCH_KEYS = ("batch", "segment", "domain", "images", "wrong", "facts", "timing")
 
 
 @dataclass(frozen=True)
 class Segment:
-    """An unbroken stretch of one domain: where it starts (batch number), how many images, how many wrong answers."""
+    """Consecutive batches of one domain: index of the first batch, number of images and of wrong predictions."""
 
     name: str
     severity: int
@@ -33,16 +33,22 @@ class Segment:
 
     @property
     def error(self) -> float:
-        """Online error in per cent: each image answered when it arrived."""
+        """Online error in per cent: each image is predicted once, when it arrives."""
         return 100.0 * self.wrong / self.images
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run wrote: ``header``, ``batches`` (a line each) and ``closing`` (None while the run is unfinished).
+    """A run: ``header``, one line per batch in ``batches``, and ``closing`` (None until the run is finished).
 
-    A batch line holds ``batch``, ``segment``, ``domain`` (``name``, ``severity``, ``round``), ``images``, ``wrong``,
-    ``facts`` and, apart from all that, ``timing``.
+    The lines keep the keys of the file format. Use the properties instead of the keys where there is one.
+
+    >>> domain = {"name": "fog", "severity": 5, "round": 0}
+    >>> line = {"batch": 0, "segment": 0, "domain": domain, "images": 200, "wrong": 50}
+    >>> line |= {"facts": {"layer_weights": [0.2, 1.0]}, "timing": {"seconds": 0.1}}
+    >>> record = RunRecord({"method": "law", "seed": 1}, [line])
+    >>> record.mean_error, record.diagnostics("layer_weights")
+    (25.0, [[0.2, 1.0]])
     """
 
     header: Line
@@ -52,34 +58,66 @@ class RunRecord:
 
     @property
     def method(self) -> str:
-        """The name of the method that ran."""
+        """Name of the method."""
         return str(self.header["method"])
 
     @property
     def seed(self) -> int:
-        """The seed of stream and adapter."""
+        """Seed of the stream and of the adapter."""
         return int(self.header["seed"])
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The method's settings as far as they change answers: of how a step was run, what rounds it otherwise."""
-        told = {name: value for name, value in self.header["settings"].items() if name not in HOW_A_STEP_IS_RUN}
-        execution = self.header.get("execution", {})
-        precision = execution.get("precision", "float32")
-        return (
-            told
-            | ({} if precision == "float32" else {"precision": precision})
-            | ({"compiled": True} if execution.get("compiled") else {})
-        )
+        """Settings that change predictions: the method's, and of the execution settings bf16 and compilation."""
+        settings = {name: value for name, value in self.header["settings"].items() if name not in EXECUTION_SETTINGS}
+        if (precision := self.execution.get("precision", "float32")) != "float32":
+            settings["precision"] = precision
+        return settings | ({"compiled": True} if self.execution.get("compiled") else {})
+
+    @property
+    def execution(self) -> dict[str, Any]:
+        """How steps ran: precision, memory layout, capture, compilation. Empty if the record does not say."""
+        return dict(self.header.get("execution", {}))
+
+    @property
+    def needs_train_data(self) -> bool:
+        """True if the method used training data."""
+        return bool(self.header.get("needs_source", False))
+
+    @property
+    def metrics(self) -> frozenset[str]:
+        """Names of the extra metrics that were measured, such as ``calibration``."""
+        return frozenset(self.header.get("measures", {}))
+
+    @property
+    def cost(self) -> dict[str, int]:
+        """FLOPs per image of a step and of a forward pass; empty if they were not counted."""
+        lines = [self.closing or {}, *self.batches[:1]]
+        return next((dict(line["cost"]) for line in lines if line.get("cost")), {})
+
+    @property
+    def timing(self) -> dict[str, Any]:
+        """Timing of the whole run: seconds, seconds per step, peak bytes. Empty until the run is finished."""
+        return dict((self.closing or {}).get("timing", {}))
+
+    @property
+    def shared_gpu(self) -> bool:
+        """True if other processes used the GPU during the run, so that its times are not reliable."""
+        return bool(self.timing.get("shared_gpu"))
 
     @property
     def finished(self) -> bool:
-        """Whether the stream was run to its end."""
+        """True if the run reached the end of its stream."""
         return self.closing is not None
+
+    @property
+    def location(self) -> str:
+        """Path of the record for messages."""
+        return self.path.as_posix() if self.path else "a run in memory"
 
     @cached_property
     def segments(self) -> list[Segment]:
-        """The stretches of one domain, in the order of the stream."""
+        """Segments in the order of the stream."""
         grouped: dict[int, list[Line]] = {}
         for line in self.batches:
             grouped.setdefault(line["segment"], []).append(line)
@@ -87,7 +125,7 @@ class RunRecord:
 
     @property
     def error_by_domain(self) -> dict[str, float]:
-        """Per cent wrong for every domain's name, the mean over its segments (rounds, severities)."""
+        """Error per domain name in per cent, averaged over its segments (rounds, severities)."""
         errors: dict[str, list[float]] = {}
         for segment in self.segments:
             errors.setdefault(segment.name, []).append(segment.error)
@@ -95,43 +133,39 @@ class RunRecord:
 
     @property
     def mean_error(self) -> float:
-        """Per cent wrong, the mean over segments."""
-        self._refuse_empty()
+        """Error in per cent, averaged over segments."""
+        self._require_batches()
         return fmean(segment.error for segment in self.segments)
 
     @property
-    def shared_gpu(self) -> bool:
-        """Whether others were at work on the run's GPU, so that its seconds are not those of its steps alone."""
-        return bool((self.closing or {}).get("timing", {}).get("shared_gpu"))
-
-    @property
     def seconds_per_step(self) -> float:
-        """The median over steps; the first one, which warms everything up, is left out where there are others.
+        """Median over steps, without the first one (warm-up) if there are others.
 
-        Where steps are of several kinds, each kind's median counts as often as the kind comes.
+        If steps are of several kinds, the result is the mean of the kinds' medians, weighted by their frequency.
         """
-        self._refuse_empty()
+        self._require_batches()
         kinds: dict[str, list[float]] = {}
         for line in self.batches[1:] or self.batches:
             kinds.setdefault(line.get("kind", "step"), []).append(line["timing"]["seconds"])
         steps = sum(map(len, kinds.values()))
         return sum(len(seconds) * float(median(seconds)) for seconds in kinds.values()) / steps
 
-    def _refuse_empty(self) -> None:
+    def _require_batches(self) -> None:
         if not self.batches:
-            raise UsageError(f"the record {self.path or ''} holds no batch yet: let its run go on, then report it")
+            raise UsageError(f"The record {self.location} has no batches yet. Resume its run first.")
 
-    def fact(self, name: str) -> list[list[float]]:
-        """Return one row a step of a fact that the method offers, such as LAW's ``layer_weights``.
+    def diagnostics(self, name: str) -> list[list[float]]:
+        """Return one row per step of a diagnostic, such as LAW's ``layer_weights``. Values that are not finite are nan.
 
-        What a network that has gone to pieces says is nan.
+        Steps without the diagnostic are skipped.
         """
         rows = [line["facts"][name] for line in self.batches if name in line["facts"]]
-        return [[nan if value is None else value for value in _as_list(row)] for row in rows]
+        lists = (row if isinstance(row, list) else [row] for row in rows)
+        return [[nan if value is None else value for value in row] for row in lists]
 
-
-def _as_list(row: Any) -> list[Any]:
-    return row if isinstance(row, list) else [row]
+    def diagnostic_labels(self, name: str) -> list[str]:
+        """Return the labels of a diagnostic's values, such as the layer names; empty if there are none."""
+        return [str(label) for label in self.header.get("fact_labels", {}).get(name, [])]
 
 
 def _segment(lines: list[Line]) -> Segment:
@@ -148,42 +182,44 @@ def _segment(lines: list[Line]) -> Segment:
 
 
 def read_record(path: Path) -> RunRecord:
-    """Read a run's record, finished or not."""
+    """Read the record of a run, finished or not.
+
+    Raises:
+        DataError: the file is not the record of a driftlaw run, or is damaged.
+    """
     lines = read_lines(path)
     if not lines or lines[0].get("format") != FORMAT:
-        raise DataError(f"{path} does not open with a header of format {FORMAT}: not the record of a driftlaw run")
+        raise DataError(f"Not the record of a driftlaw run: {path} does not start with a header of format {FORMAT}.")
     closing = lines[-1] if lines[-1].get("closing") else None
     batches = lines[1:-1] if closing else lines[1:]
     for number, line in enumerate(batches, start=2):
-        _check_batch(line, path, number)
+        if missing := [key for key in BATCH_KEYS if key not in line]:
+            raise DataError(
+                f"The record is damaged: {path}, line {number} has no {', '.join(missing)}. "
+                "Delete the file and run again."
+            )
     return RunRecord(header=lines[0], batches=batches, closing=closing, path=path)
 
 
-def _check_batch(line: Line, path: Path, number: int) -> None:
-    missing = [key for key in BATCH_KEYS if key not in line]
-    if missing:
-        raise DataError(f"{path}, line {number} has no {', '.join(missing)}: the record is damaged; make it again")
-
-
 def find_records(paths: Iterable[Path]) -> list[Path]:
-    """Return the run records among files and folders (searched all the way down), each once, in a stable order."""
-    found: dict[Path, None] = {}
+    """Return the run records among files and folders (searched recursively), without duplicates, sorted per folder."""
     paths = list(paths)
+    records: dict[Path, None] = {}
     for path in paths:
         if not path.exists():
-            raise DataError(f"no record at {path}: give .jsonl files or folders that hold some")
-        candidates = sorted([*path.rglob("*.jsonl"), *path.rglob("*.jsonl.gz")]) if path.is_dir() else [path]
-        found.update((item, None) for item in candidates if not path.is_dir() or _is_run(item))
-    if not found:
-        raise DataError(f"no run record in {', '.join(map(str, paths))}: `driftlaw run` writes them")
-    return list(found)
+            raise DataError(f"No record at {path}. Pass .jsonl files, or folders that contain some.")
+        if path.is_dir():
+            candidates = sorted([*path.rglob("*.jsonl"), *path.rglob("*.jsonl.gz")])
+            records.update((item, None) for item in candidates if _is_run_record(item))
+        else:
+            records[path] = None
+    if not records:
+        raise DataError(f"No run records in {', '.join(map(str, paths))}. `driftlaw run` writes them.")
+    return list(records)
 
 
-def _is_run(path: Path) -> bool:
-    """Tell whether a file opens with a run's header; other people's lines in a folder are none of our business.
-
-    Of a run that was damaged in its first line some of the header is left: who reads it will say so.
-    """
+def _is_run_record(path: Path) -> bool:
+    """Return True if a file starts with the header of a run, even a damaged one: reading it then reports the damage."""
     opening = first_line(path)
     try:
         header = json.loads(opening)

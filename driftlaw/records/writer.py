@@ -1,4 +1,4 @@
-"""A record being written: whole lines only, reopened after a kill at the line a checkpoint speaks for."""
+"""Writing of records: complete lines only, one writer per file, and truncation to a checkpoint on resume."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from io import FileIO
 from pathlib import Path
 from types import TracebackType
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from filelock import FileLock, Timeout
 
 from driftlaw.errors import DataError
 from driftlaw.files import writable_folder
@@ -19,62 +16,62 @@ from driftlaw.records.jsonl import Line, dump_line, read_lines
 
 
 class RecordWriter:
-    """Appends lines to a JSONL file; each is whole on disk before the next one starts."""
+    """Appends lines to a JSONL file. Each line is completely on disk before the next one starts.
+
+    The file is locked while it is open, through ``NAME.lock`` beside it.
+    """
 
     def __init__(self, path: Path, *, keep_lines: int = 0) -> None:
-        """Open ``path`` and cut it to its first ``keep_lines`` lines (0 starts anew)."""
+        """Open ``path`` and truncate it to its first ``keep_lines`` lines (0: start a new file)."""
         self.path = path
         writable_folder(path.parent)
         position = _end_of_line(path, keep_lines) if keep_lines else 0
-        # Unbuffered: a buffer would keep what a full disk refused, and try to write it again on closing.
+        # Unbuffered: a buffer would keep what a full disk refused, and write it again on closing.
+        # Opened without truncation: another process may be writing the file.
         try:
-            self._file = FileIO(path, "r+", opener=_open_or_make)
+            self._file = FileIO(path, "r+", opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o666))
         except OSError as error:
-            raise DataError(f"cannot write {path}: {error.strerror}; choose another place") from error
-        self._lock()  # before anything of it is cut
-        self._cut_back(position)
-
-    def _lock(self) -> None:
-        """Keep others from writing the same file for as long as it is open, where files can be locked."""
-        if fcntl is None:
-            return
+            raise DataError(f"Cannot write {path}: {error.strerror}. Choose another output path.") from error
+        self._lock = FileLock(path.with_name(path.name + ".lock"), timeout=0)
         try:
-            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            self._lock.acquire()
+        except Timeout as error:
             self._file.close()
             raise DataError(
-                f"{self.path} is being written by another process: wait for it, or choose another place"
+                f"{path} is being written by another process. Wait for it to finish, or choose another output path."
             ) from error
         except OSError:  # a file system without locks
-            return
+            pass
+        self._truncate(position)
 
     def write(self, line: Line) -> None:
-        """Append one line; on a full disk the file is cut back to its last whole line."""
+        """Append one line. If the disk is full, the file is truncated to its last complete line."""
         start = self._file.tell()
-        left = memoryview(dump_line(line))
+        remaining = memoryview(dump_line(line))
         try:
-            while left:
-                left = left[self._file.write(left) :]
+            while remaining:
+                remaining = remaining[self._file.write(remaining) :]
         except OSError as error:
-            self._cut_back(start)
+            self._truncate(start)
             raise DataError(
-                f"cannot write {self.path}: {error.strerror}; make room and give the same command again, it goes on"
+                f"Cannot write {self.path}: {error.strerror}. Free some disk space and run the same command to resume."
             ) from error
 
-    def _cut_back(self, position: int) -> None:
+    def _truncate(self, position: int) -> None:
         self._file.truncate(position)
         self._file.seek(position)
 
     def sync(self) -> None:
-        """Make sure that what was written is on the disk before a checkpoint refers to it."""
+        """Flush the file to disk, so that a checkpoint can refer to its lines."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file, and let others write it: a process that was forked meanwhile may hold it open for longer."""
-        if fcntl is not None and not self._file.closed:
-            with contextlib.suppress(OSError):
-                fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)
+        """Close the file and release its lock."""
         self._file.close()
+        if self._lock.is_locked:
+            with contextlib.suppress(OSError):
+                os.unlink(self._lock.lock_file)  # while it is held: no other process can have locked it
+            self._lock.release()
 
     def __enter__(self) -> RecordWriter:
         return self
@@ -85,13 +82,8 @@ class RecordWriter:
         self.close()
 
 
-def _open_or_make(path: str, flags: int) -> int:
-    """Open a file for reading and writing; unlike mode «w», nothing that is in it is lost."""
-    return os.open(path, flags | os.O_CREAT, 0o666)
-
-
 def _end_of_line(path: Path, lines: int) -> int:
-    """Return where line ``lines`` of a file ends, counted in bytes."""
+    """Return the position in bytes after line ``lines`` of a file."""
     try:
         with path.open("rb") as file:
             if all(file.readline().endswith(b"\n") for _ in range(lines)):
@@ -99,10 +91,10 @@ def _end_of_line(path: Path, lines: int) -> int:
     except FileNotFoundError:
         pass
     raise DataError(
-        f"{path} ends before line {lines}, but its checkpoint is later: delete the checkpoint and run again"
+        f"{path} ends before line {lines}, but its checkpoint is later. Delete the checkpoint and run again."
     )
 
 
-def lines_on_disk(path: Path) -> list[Line]:
-    """Return the whole lines already written, none where there is no file."""
+def existing_lines(path: Path) -> list[Line]:
+    """Return the complete lines already written; empty if there is no file."""
     return read_lines(path) if path.exists() else []

@@ -128,7 +128,7 @@ def draw_error_by_round(table: Table) -> Picture | None:
 def draw_layer_weights(row: Row) -> Picture | None:
     """Draw the weight of every layer at every step, for a method that offers the fact ``layer_weights``."""
     record = row.first
-    weights = np.array(record.fact(LAYER_WEIGHTS), dtype=float).T
+    weights = np.array(record.diagnostics(LAYER_WEIGHTS), dtype=float).T
     if weights.size == 0 or weights.ndim != 2:
         return None
     names = _layer_names(record, len(weights))

@@ -11,7 +11,7 @@ from typing import Any
 
 from driftlaw.errors import UsageError
 from driftlaw.records import RunRecord, Segment
-from driftlaw.records.validation import place, sound
+from driftlaw.records.validation import validate_record
 from driftlaw.reports.format import listed, value_text
 from driftlaw.reports.protocol import Protocol, describe_protocol, device_name, protocol_key, severities
 from driftlaw.reports.statistics import Difference, paired_difference
@@ -146,7 +146,7 @@ def make_tables(records: Iterable[RunRecord]) -> list[Table]:
         DataError: a record lacks a field, or its closing line does not fit its batches.
     """
     by_protocol: dict[str, list[RunRecord]] = {}
-    for record in sorted(map(sound, records), key=_order):
+    for record in sorted(map(validate_record, records), key=_order):
         by_protocol.setdefault(protocol_key(record), []).append(record)
     if not by_protocol:
         raise UsageError("no record to report: give the .jsonl files that `driftlaw run` writes, or their folder")
@@ -188,7 +188,7 @@ def _weights(table: Table) -> tuple[str, str]:
 
 def _order(record: RunRecord) -> tuple[str, str, int, bool, int, str]:
     measured = len(record.header.get("measures", {}))  # of two runs that differ in nothing else, the fuller is kept
-    return (record.method, _settings_key(record), record.seed, not record.finished, -measured, place(record))
+    return (record.method, _settings_key(record), record.seed, not record.finished, -measured, record.location)
 
 
 def _settings_key(record: RunRecord) -> str:
@@ -246,7 +246,9 @@ def _without_doubles(records: list[RunRecord]) -> tuple[list[RunRecord], list[st
         key = (_row_key(record, records), record.seed)
         first = kept.setdefault(key, record)
         if first is not record:
-            notes.append(f"left out {place(record)}: {record.method} with seed {record.seed} is also in {place(first)}")
+            notes.append(
+                f"left out {record.location}: {record.method} with seed {record.seed} is also in {first.location}"
+            )
     return list(kept.values()), notes
 
 
@@ -383,7 +385,7 @@ def _row_order(row: Row) -> tuple[bool, bool, float, str, int]:
 def _row_notes(row: Row) -> list[str]:
     if not row.finished:
         return [
-            f"{row.label}, seed {row.seeds[0]} is unfinished ({row.progress}, {place(row.first)}): "
+            f"{row.label}, seed {row.seeds[0]} is unfinished ({row.progress}, {row.first.location}): "
             "its row shows whole domains only, has no mean and is not ranked"
         ]
     kinds = {

@@ -86,7 +86,7 @@ def test_the_header_tells_what_ran(network, tmp_path):
 
 def test_layer_weights_of_every_step_are_in_the_record(network):
     record = run(NoisyStream(), driftlaw.adapt(network, "law"))
-    rows = record.fact("layer_weights")
+    rows = record.diagnostics("layer_weights")
     assert len(rows) == 6
     assert all(len(row) == len(record.header["fact_labels"]["layer_weights"]) for row in rows)
 

@@ -129,7 +129,7 @@ def test_a_network_that_has_gone_to_pieces_still_gets_its_record(network, tmp_pa
     with torch.no_grad():
         network.conv.weight.fill_(float("nan"))
     record = run(network, sink=tmp_path / "one.jsonl")
-    assert all(math.isnan(value) for value in record.fact("layer_weights")[0])
+    assert all(math.isnan(value) for value in record.diagnostics("layer_weights")[0])
     assert layer_drift(record).mean == math.inf
     assert calibration_error(record) == pytest.approx(100 - record.mean_error)
 

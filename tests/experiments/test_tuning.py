@@ -15,9 +15,9 @@ from driftlaw.experiments.tuning import (
     refuse_benchmark,
     tune,
     tuning_document,
-    write_tuning,
 )
 from driftlaw.records import RunRecord
+from driftlaw.records.tuning_file import write_tuning
 from driftlaw.streams import make_stream
 
 HELD_OUT = list_corruptions("held_out")

@@ -1,4 +1,4 @@
-"""A run read back."""
+"""Tests of driftlaw.records.run_record."""
 
 import gzip
 
@@ -26,7 +26,7 @@ def write(path, *lines):
 
 
 @pytest.mark.parametrize("name", ["run.jsonl", "run.jsonl.gz"])
-def test_a_finished_record_is_read_back(tmp_path, name):
+def test_read_finished_record(tmp_path, name):
     batches = [batch(0, 0, "fog", 3), batch(1, 0, "fog", 1, images=5)]
     record = read_record(write(tmp_path / name, HEADER, *batches, CLOSING))
     assert (record.method, record.seed, record.finished) == ("law", 3, True)
@@ -36,7 +36,7 @@ def test_a_finished_record_is_read_back(tmp_path, name):
     assert record.path == tmp_path / name
 
 
-def test_an_unfinished_record_has_no_closing_line(tmp_path):
+def test_read_unfinished_record(tmp_path):
     path = write(tmp_path / "run.jsonl", HEADER, batch(0, 0, "fog", 3))
     with path.open("ab") as file:
         file.write(b'{"batch":1,"seg')
@@ -47,7 +47,7 @@ def test_an_unfinished_record_has_no_closing_line(tmp_path):
     assert record.mean_error == 30.0
 
 
-def test_a_segment_counts_images_not_batches():
+def test_segment_error_counts_images():
     record = RunRecord(HEADER, [batch(0, 0, "fog", 0), batch(1, 0, "fog", 5, images=5), batch(2, 1, "snow", 1)])
     fog, snow = record.segments
     assert (fog.first_batch, fog.batches, fog.images, fog.wrong) == (0, 2, 15, 5)
@@ -55,12 +55,12 @@ def test_a_segment_counts_images_not_batches():
     assert (snow.name, snow.severity, snow.round, snow.first_batch, snow.error) == ("snow", 5, 0, 2, 10.0)
 
 
-def test_the_mean_is_over_segments_however_many_images_each_has():
+def test_mean_error_weighs_segments_equally():
     record = RunRecord(HEADER, [batch(0, 0, "fog", 0, images=90), batch(1, 1, "snow", 10)])
     assert record.mean_error == 50.0
 
 
-def test_a_domains_error_is_the_mean_over_its_rounds_and_severities():
+def test_error_by_domain_averages_rounds_and_severities():
     record = RunRecord(
         HEADER,
         [
@@ -74,49 +74,66 @@ def test_a_domains_error_is_the_mean_over_its_rounds_and_severities():
     assert record.mean_error == pytest.approx(42.5)
 
 
-def test_two_stretches_of_one_domain_are_two_segments():
+def test_repeated_domain_gives_two_segments():
     record = RunRecord(HEADER, [batch(0, 0, "fog", 1), batch(1, 1, "fog", 2)])
     assert [segment.wrong for segment in record.segments] == [1, 2]
 
 
-def test_the_first_step_is_left_out_of_the_median():
+def test_seconds_per_step_skips_the_first_step():
     seconds = [50.0, 1.0, 2.0, 9.0]
     record = RunRecord(HEADER, [batch(n, 0, "fog", 0, seconds=value) for n, value in enumerate(seconds)])
     assert record.seconds_per_step == 2.0
     assert RunRecord(HEADER, record.batches[:1]).seconds_per_step == 50.0
 
 
-def test_a_record_without_a_batch_has_no_figures_and_says_so(tmp_path):
+def test_record_without_batches_has_no_error(tmp_path):
     record = read_record(write(tmp_path / "run.jsonl", HEADER))
     assert not record.finished
     assert record.error_by_domain == {}
-    with pytest.raises(UsageError, match=r"run\.jsonl holds no batch yet"):
+    with pytest.raises(UsageError, match=r"run\.jsonl has no batches yet"):
         _ = record.mean_error
-    with pytest.raises(UsageError, match="holds no batch yet"):
+    with pytest.raises(UsageError, match="has no batches yet"):
         _ = record.seconds_per_step
 
 
-def test_a_fact_is_a_row_a_step():
+def test_diagnostics_have_one_row_per_step():
     facts = [{"layer_weights": [0.1, 1.0], "loss": 2.0}, {"layer_weights": [0.2, 1.0]}]
-    record = RunRecord(HEADER, [batch(n, 0, "fog", 0, facts=own) for n, own in enumerate(facts)])
-    assert record.fact("layer_weights") == [[0.1, 1.0], [0.2, 1.0]]
-    assert record.fact("loss") == [[2.0]]
-    assert record.fact("nothing") == []
+    record = RunRecord(HEADER, [batch(n, 0, "fog", 0, facts=values) for n, values in enumerate(facts)])
+    assert record.diagnostics("layer_weights") == [[0.1, 1.0], [0.2, 1.0]]
+    assert record.diagnostics("loss") == [[2.0]]
+    assert record.diagnostics("nothing") == []
+
+
+def test_properties_read_the_keys_of_the_file_format():
+    header = HEADER | {"needs_source": True, "measures": {"drift": {}}, "fact_labels": {"layer_weights": ["conv1"]}}
+    header |= {"settings": {"tau": 0.6, "precision": "bf16"}, "execution": {"precision": "bf16", "compiled": True}}
+    line = batch(0, 0, "fog", 0) | {"cost": {"step_flops_per_image": 7}}
+    record = RunRecord(header, [line])
+    assert record.needs_train_data
+    assert record.metrics == {"drift"}
+    assert record.diagnostic_labels("layer_weights") == ["conv1"]
+    assert record.diagnostic_labels("loss") == []
+    assert record.settings == {"tau": 0.6, "precision": "bf16", "compiled": True}
+    assert record.cost == {"step_flops_per_image": 7}
+    assert (record.timing, record.shared_gpu, record.location) == ({}, False, "a run in memory")
+    closing = CLOSING | {"cost": {"step_flops_per_image": 5}, "timing": {"seconds": 2.0, "shared_gpu": True}}
+    closed = RunRecord(header, [line], closing)
+    assert (closed.cost, closed.timing["seconds"], closed.shared_gpu) == ({"step_flops_per_image": 5}, 2.0, True)
 
 
 @pytest.mark.parametrize("lines", [[], [{"format": "driftlaw-train-1"}], [batch(0, 0, "fog", 1)]])
-def test_what_does_not_open_with_a_header_is_no_record(tmp_path, lines):
-    with pytest.raises(DataError, match=f"does not open with a header of format {FORMAT}"):
+def test_file_without_header_is_refused(tmp_path, lines):
+    with pytest.raises(DataError, match=f"does not start with a header of format {FORMAT}"):
         read_record(write(tmp_path / "run.jsonl", *lines))
 
 
-def test_a_batch_without_its_fields_is_damage(tmp_path):
+def test_batch_with_missing_keys_is_refused(tmp_path):
     path = write(tmp_path / "run.jsonl", HEADER, batch(0, 0, "fog", 1), {"batch": 1, "segment": 0, "images": 5})
     with pytest.raises(DataError, match=r"run\.jsonl, line 3 has no domain, wrong, facts, timing"):
         read_record(path)
 
 
-def test_records_are_found_all_the_way_down_each_once(tmp_path):
+def test_find_records_searches_folders_recursively(tmp_path):
     one = write(tmp_path / "b.jsonl", HEADER)
     two = write(tmp_path / "deep" / "er" / "a.jsonl.gz", HEADER)
     write(tmp_path / "training.train.jsonl", {"format": "driftlaw-train-1"})
@@ -127,7 +144,7 @@ def test_records_are_found_all_the_way_down_each_once(tmp_path):
     assert find_records(iter([two, one])) == [two, one]
 
 
-def test_a_record_whose_first_line_is_damaged_does_not_vanish_from_a_folder(tmp_path):
+def test_find_records_returns_records_with_a_damaged_header(tmp_path):
     write(tmp_path / "whole.jsonl", HEADER)
     damaged = write(tmp_path / "damaged.jsonl", HEADER)
     damaged.write_bytes(b"x" + damaged.read_bytes()[1:])
@@ -136,13 +153,13 @@ def test_a_record_whose_first_line_is_damaged_does_not_vanish_from_a_folder(tmp_
         read_record(damaged)
 
 
-def test_a_file_that_was_named_is_taken_whatever_it_holds(tmp_path):
+def test_find_records_returns_files_that_are_passed_explicitly(tmp_path):
     path = write(tmp_path / "other.jsonl", {"format": "driftlaw-train-1"})
     assert find_records([path]) == [path]
 
 
-def test_a_place_without_records_is_told(tmp_path):
-    with pytest.raises(DataError, match=r"no record at .*none"):
+def test_find_records_reports_missing_records(tmp_path):
+    with pytest.raises(DataError, match=r"No record at .*none"):
         find_records([tmp_path / "none"])
-    with pytest.raises(DataError, match=f"no run record in {tmp_path}: `driftlaw run` writes them"):
+    with pytest.raises(DataError, match=f"No run records in {tmp_path}"):
         find_records(iter([tmp_path]))

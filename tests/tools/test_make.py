@@ -127,7 +127,7 @@ def test_what_goes_beyond_error_is_shown_as_far_as_records_tell(results):
 
 def test_no_records_are_told(tmp_path):
     (tmp_path / "results").mkdir()
-    with pytest.raises(DataError, match="no run record"):
+    with pytest.raises(DataError, match="No run records"):
         make_results(tmp_path)
 
 

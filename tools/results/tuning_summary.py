@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from driftlaw.errors import DataError
+from driftlaw.records.tuning_file import TUNING_FORMAT
 from driftlaw.reports.format import counted, listed, tidy_command, value_text
 from driftlaw.reports.render_markdown import escaped
-
-TUNING_FORMAT = "driftlaw-tuning-1"
 
 
 def describe_choices(root: Path, folder: Path) -> list[str]:

@@ -1,13 +1,12 @@
-"""Compressed records: the same lines, the same bytes every time."""
+"""Tests of driftlaw.records.compress."""
 
 import os
 
-from driftlaw.records import read_record
-from driftlaw.records.compress import compress_record
+from driftlaw.records import compress_record, read_record
 from tests.reports.example_records import make_record, write_record
 
 
-def test_a_record_reads_the_same_and_the_plain_file_is_gone(tmp_path):
+def test_compressed_record_replaces_the_plain_one(tmp_path):
     path = write_record(make_record("law"), tmp_path / "a.jsonl")
     before = read_record(path)
     packed = compress_record(path)
@@ -17,7 +16,7 @@ def test_a_record_reads_the_same_and_the_plain_file_is_gone(tmp_path):
     assert compress_record(packed) == packed
 
 
-def test_the_same_record_gives_the_same_bytes_whatever_its_name_and_age(tmp_path):
+def test_bytes_depend_on_the_content_only(tmp_path):
     first = write_record(make_record("law"), tmp_path / "a.jsonl")
     second = write_record(make_record("law"), tmp_path / "b.jsonl")
     os.utime(second, (0, 0))

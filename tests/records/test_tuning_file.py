@@ -1,0 +1,28 @@
+"""Tests of driftlaw.records.tuning_file."""
+
+import pytest
+
+from driftlaw.errors import UsageError
+from driftlaw.records.tuning_file import TUNING_FORMAT, check_same_weights, read_tuning, write_tuning
+
+DOCUMENT = {"format": TUNING_FORMAT, "model": {"weights": "wrn_10_1", "sha256": "a" * 64}}
+
+
+def test_document_is_read_back(tmp_path):
+    write_tuning(DOCUMENT, tmp_path / "new" / "a.json")
+    assert read_tuning(tmp_path / "new" / "a.json") == DOCUMENT
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": "other"}'])
+def test_other_files_are_not_tuning_files(tmp_path, text):
+    (tmp_path / "a.json").write_text(text)
+    assert read_tuning(tmp_path / "a.json") is None
+    assert read_tuning(tmp_path / "none.json") is None
+    check_same_weights(tmp_path / "a.json", "b" * 64)
+
+
+def test_other_weights_are_refused(tmp_path):
+    write_tuning(DOCUMENT, tmp_path / "a.json")
+    check_same_weights(tmp_path / "a.json", "a" * 64)
+    with pytest.raises(UsageError, match=r"other weights \(wrn_10_1, sha256 aaaaaaaa; now bbbbbbbb\)"):
+        check_same_weights(tmp_path / "a.json", "b" * 64)
