@@ -46,7 +46,7 @@ def corruptions(
     from driftlaw.cli.console import command_line, progress_bar
     from driftlaw.corruptions import list_corruptions
     from driftlaw.files import atomic_path
-    from driftlaw.profiling import pick_device
+    from driftlaw.hardware import pick_device
 
     _check(images, severity, threads)
     torch.set_num_threads(threads)

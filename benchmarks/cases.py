@@ -12,7 +12,7 @@ from torch import Tensor
 
 from benchmarks.models import Network
 from benchmarks.variants import Contender, Variant, sort_out
-from driftlaw.profiling import environment
+from driftlaw.hardware import environment
 
 
 @dataclass(frozen=True, kw_only=True)

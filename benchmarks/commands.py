@@ -250,7 +250,7 @@ def _plan(
     from benchmarks.cases import Plan
     from benchmarks.models import make_networks
     from driftlaw.errors import collected
-    from driftlaw.profiling import pick_device
+    from driftlaw.hardware import pick_device
 
     _check({"--threads": threads, "--side": side})
     chosen = _chosen(_names(methods), variants or [], only or [], ours)

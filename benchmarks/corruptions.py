@@ -14,8 +14,9 @@ from torch import Tensor
 from driftlaw.corruptions import corrupt, find_corruption, list_corruptions
 from driftlaw.corruptions.registry import SEVERITIES
 from driftlaw.errors import UsageError
+from driftlaw.hardware import environment
 from driftlaw.paths import PACKAGE
-from driftlaw.profiling import environment, timed
+from driftlaw.profiling import timed
 
 REFERENCE = PACKAGE.parent / "tests" / "reference" / "corruptions.py"
 Told = Callable[[str], None]

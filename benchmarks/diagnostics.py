@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.cases import Cell, Plan
 from benchmarks.timing import Pace, Told, clock_of, kernels, silent, spread, take_turns
 from benchmarks.variants import Step, Variant
-from driftlaw.evaluation.evaluator import diagnostics_to_json
+from driftlaw.evaluation import diagnostics_to_json
 from driftlaw.records.jsonl import dump_line
 
 

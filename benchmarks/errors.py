@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import driftlaw
 from benchmarks.variants import Variant, load_plain, parse_variant
 from driftlaw.base import Stream
-from driftlaw.profiling import as_input, environment, pick_device
+from driftlaw.hardware import environment, pick_device, to_device
 from driftlaw.settings import merge, read_preset
 
 PLAIN_SETTINGS = {"tent": ("learning_rate",), "law": ("learning_rate", "tau", "consistency_weight")}
@@ -34,7 +34,7 @@ def error_of(step: Callable[[Tensor], Tensor], stream: Stream, device: torch.dev
     """Return the mean over domains of the error in per cent, each image answered when it arrived."""
     wrong: dict[tuple[str, int], list[int]] = {}
     for batch in stream:
-        images = as_input(batch.images, device) if ours else batch.images.to(device)
+        images = to_device(batch.images, device) if ours else batch.images.to(device)
         found = step(images).argmax(dim=1).cpu() != batch.labels.cpu()
         counts = wrong.setdefault((batch.domain.name, batch.domain.severity), [0, 0])
         counts[0] += int(found.sum())

@@ -25,8 +25,9 @@ from benchmarks.models import Network, make_batches
 from benchmarks.timing import Pace, Told, kernels, silent, spread, take_turns
 from benchmarks.variants import Contender, Variant, settings_of
 from driftlaw.errors import UsageError
+from driftlaw.hardware import to_device, usable_precision
 from driftlaw.methods import registered_methods
-from driftlaw.profiling import as_input, count_flops, timed, usable_precision
+from driftlaw.profiling import count_flops, timed
 
 AS_WRITTEN = {"capture": "off", "overlap": False, "compiled": False}  # what a counter sees all of
 _HEAVY = {
@@ -214,7 +215,7 @@ def convolution_rate(shape: dict[str, Any], device: torch.device, precision: str
     dtype = _dtype(precision)
     images, weight = (torch.rand(shape[name], device=device, dtype=dtype) for name in ("input", "weight"))
     if channels_last:
-        images, weight = (as_input(value, device) for value in (images, weight))
+        images, weight = (to_device(value, device) for value in (images, weight))
 
     def convolve() -> Tensor:
         return F.conv2d(images, weight, stride=shape["stride"], padding=shape["padding"], groups=shape["groups"])

@@ -21,9 +21,9 @@ from driftlaw.base import Adapter
 from driftlaw.components.train_data import TrainData
 from driftlaw.errors import UsageError
 from driftlaw.execution.compile import has_cpp_compiler
+from driftlaw.hardware import to_device
 from driftlaw.methods import list_methods, make_adapter, registered_methods
 from driftlaw.paths import PACKAGE
-from driftlaw.profiling import as_input
 from driftlaw.settings import merge, parse, parse_assignments, read_preset
 
 PLAIN = PACKAGE.parent / "benchmarks"
@@ -167,7 +167,7 @@ class Contender:
         self.step = self._make_step(network, seed)
         batches = make_batches(batch_size, network.side, seed=seed, pool=pool)
         # Ours are handed images as the run loop hands them; the others get them as they are read from disk.
-        self.batches = [as_input(images, device) if variant.is_ours else images.to(device) for images in batches]
+        self.batches = [to_device(images, device) if variant.is_ours else images.to(device) for images in batches]
         self._turn = count()
 
     def run(self, steps: int) -> Any:

@@ -122,21 +122,31 @@ def run(
     adapter: Adapter,
     *,
     reset_on: Literal["never", "domain"] = "never",
-    measures: Collection[str] = (),
+    metrics: Collection[str] = (),
+    record: str | Path | None = None,
+    measures: Collection[str] | None = None,
     sink: str | Path | None = None,
 ) -> RunRecord:
-    """Answer a whole stream and return the record of it.
+    """Evaluate an adapter on a labelled stream and return the record of the run.
 
     Args:
-        stream: labelled batches.
-        adapter: what answers and learns.
-        reset_on: ``domain`` takes the adapter back to the source at every shift.
-        measures: what to measure beside error and cost: ``calibration``, ``forgetting``, ``drift``.
-        sink: the file to write the record to, and to resume from.
-    """
-    from driftlaw.evaluation import evaluator as loop
+        stream: labelled batches. Labels are compared with the predictions and never shown to the adapter.
+        adapter: adapter to evaluate.
+        reset_on: ``domain`` resets the adapter to the source model whenever a new domain starts.
+        metrics: metrics besides error and cost: ``calibration``, ``forgetting``, ``drift``.
+        record: JSONL file to write and to resume from.
+        measures: deprecated alias of ``metrics``.
+        sink: deprecated alias of ``record``.
 
-    return loop.run(stream, adapter, reset_on=reset_on, measures=measures, sink=sink)
+    >>> adapter = adapt(load_model("wrn_16_1-cifar10"), "norm")
+    >>> run(make_stream("embedded", limit=20), adapter).finished
+    True
+    """
+    from driftlaw import evaluation
+
+    return evaluation.run(
+        stream, adapter, reset_on=reset_on, metrics=metrics, record=record, measures=measures, sink=sink
+    )
 
 
 def load_model(

@@ -32,15 +32,15 @@ class DriftlawWarning(UserWarning):
     """A problem that does not stop the work. The warning points at the user's line of code that caused it."""
 
 
-def warn_user(text: str) -> None:
-    """Issue a ``DriftlawWarning`` for the line of the user's own code that led here.
+def warn_user(text: str, category: type[Warning] = DriftlawWarning) -> None:
+    """Issue a warning for the line of the user's own code that led here.
 
     Stack frames of driftlaw and of torch are skipped.
     """
     level, frame = 2, sys._getframe().f_back
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("driftlaw", "torch"):
         level, frame = level + 1, frame.f_back
-    warnings.warn(text, DriftlawWarning, stacklevel=level)
+    warnings.warn(text, category, stacklevel=level)
 
 
 def suggest(name: str, valid: Iterable[str]) -> str:

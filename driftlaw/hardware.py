@@ -1,13 +1,23 @@
-"""The CPU at hand: what it really runs, and memory that need not be asked of the system again and again."""
+"""Hardware of this machine: device choice, bf16 support, malloc options, and the environment stored in records."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import os
+import platform
 import subprocess
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-# A convolution alone is not proof: some CPUs die only in a matrix product, where the library takes other instructions.
+from driftlaw.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+# A convolution alone is not enough: some CPUs crash only in a matrix product, which uses other instructions.
 _BF16_TRIAL = """
 import torch
 convolution, head = torch.nn.Conv2d(16, 64, 3), torch.nn.Linear(64, 64)
@@ -18,21 +28,111 @@ with torch.autocast("cpu", dtype=torch.bfloat16):
 """
 
 
+def pick_device(name: str) -> torch.device:
+    """Return the torch device called ``name``; ``auto`` is a GPU if there is one, else the CPU."""
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        usable = "auto, cpu or cuda" if torch.cuda.is_available() else "auto or cpu"
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"The device '{name}' cannot be used on this machine ({reason}). Use {usable}.") from error
+    return device
+
+
+def to_device(images: Tensor, device: torch.device) -> Tensor:
+    """Return images on ``device`` in channels-last memory format, in which convolutions are fastest."""
+    import torch
+
+    return images.to(device, memory_format=torch.channels_last, non_blocking=True)
+
+
 @functools.cache
 def runs_bf16() -> bool:
-    """Tell whether bf16 autocast survives on this CPU; the first call takes some seconds."""
+    """Return True if bf16 autocast works on this CPU.
+
+    It is tried in a child process, because some CPUs announce bf16 and then crash. The first call takes some seconds.
+    """
     return subprocess.run([sys.executable, "-c", _BF16_TRIAL], capture_output=True).returncode == 0
 
 
-def keep_freed_memory() -> bool:
-    """Let this process keep the memory of tensors that are gone; return whether the C library does.
+def supports_bf16(device: torch.device) -> bool:
+    """Return True if bf16 autocast works on ``device``."""
+    import torch
 
-    glibc hands blocks of some megabytes back to the system as soon as they are free, and the system clears every page
-    of the next one: on a CPU that is a good part of a step. Afterwards blocks up to 32 MiB, glibc's most, stay.
+    return torch.cuda.is_bf16_supported() if device.type == "cuda" else runs_bf16()
+
+
+def usable_precision(setting: Literal["auto", "bf16", "float32"], device: torch.device) -> Literal["bf16", "float32"]:
+    """Return the precision to train in: ``setting``, or float32 if the device does not support bf16.
+
+    ``auto`` is bf16 on a GPU that supports it, and float32 on a CPU.
     """
-    give_back_above, map_above = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+    if setting == "float32" or (setting == "auto" and device.type == "cpu"):
+        return "float32"
+    return "bf16" if supports_bf16(device) else "float32"
+
+
+def keep_freed_memory() -> bool:
+    """Let this process reuse freed memory instead of returning it to the system, and return True if glibc agrees.
+
+    By default glibc returns freed blocks of some megabytes to the system, which then clears every page of the next
+    block: a considerable part of a step on a CPU. Afterwards blocks of up to 32 MiB, glibc's maximum, are kept.
+    """
+    trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
     try:
-        set_option = ctypes.CDLL(None).mallopt
+        mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library
         return False
-    return bool(set_option(map_above, 32 * 2**20)) and bool(set_option(give_back_above, 2**31 - 1))
+    return bool(mallopt(mmap_threshold, 32 * 2**20)) and bool(mallopt(trim_threshold, 2**31 - 1))
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Return the versions, commit and device that a record's header stores, as plain data."""
+    import numpy
+    import torch
+
+    from driftlaw import __version__
+
+    return {
+        "driftlaw": __version__,
+        "versions": {"python": platform.python_version(), "torch": str(torch.__version__), "numpy": numpy.__version__},
+        "commit": os.environ.get("DRIFTLAW_COMMIT") or checkout_commit(Path(__file__).parent),
+        "device": {"type": device.type, "name": _device_name(device), "threads": torch.get_num_threads()},
+    }
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        import torch
+
+        return torch.cuda.get_device_name(device)
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+@functools.cache
+def checkout_commit(package: Path) -> str | None:
+    """Return the commit of the git checkout whose top-level folder contains ``package``, with '+' if files differ.
+
+    The result is None without git, and for a package that is installed somewhere inside another project's checkout.
+    The environment variable DRIFTLAW_COMMIT overrides it in records.
+    """
+    outputs = []
+    for command in ("rev-parse --show-toplevel", "rev-parse --short HEAD", "status --porcelain -uno"):
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(package), *command.split()], capture_output=True, text=True, check=True
+            )
+        except (OSError, subprocess.CalledProcessError):
+            return None
+        outputs.append(done.stdout.strip())
+    top_level, commit, changes = outputs
+    if Path(top_level) != package.parent:
+        return None
+    return commit + ("+" if changes else "")

@@ -1,36 +1,141 @@
-"""The trial of bf16 in a child process."""
+"""Hardware: device choice, bf16 support, freed memory, and the environment of a record."""
 
+import ctypes
+import json
+import os
 import platform
 import subprocess
 import sys
 
 import pytest
+import torch
 
-from driftlaw import hardware as processor
+from driftlaw import __version__, hardware
+from driftlaw.errors import UsageError
 
-
-def test_a_cpu_that_dies_in_the_trial_does_not_run_bf16(monkeypatch):
-    monkeypatch.setattr(processor, "_BF16_TRIAL", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
-    assert processor.runs_bf16.__wrapped__() is False
-    monkeypatch.setattr(processor, "_BF16_TRIAL", "pass")
-    assert processor.runs_bf16.__wrapped__() is True
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's own option")
-def test_freed_memory_stays_where_it_was():
-    """A block that is freed and asked for again costs no page fault; in a child, as the option is the process's."""
-    trial = (
-        "import resource, sys, ctypes\n"
-        "from driftlaw.hardware import keep_freed_memory\n"
-        "if sys.argv[1] == 'keep': assert keep_freed_memory()\n"
-        "def touch(): ctypes.memset(ctypes.create_string_buffer(16 * 2**20), 1, 16 * 2**20)\n"
-        "touch()\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
-        "for _ in range(10): touch()\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)\n"
-    )
-    faults = [
-        int(subprocess.run([sys.executable, "-c", trial, how], capture_output=True, text=True, check=True).stdout)
-        for how in ("keep", "leave")
-    ]
-    assert faults[0] < faults[1] / 10
+def test_auto_is_a_gpu_if_there_is_one():
+    assert hardware.pick_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.parametrize("name", ["gpu", "", "cuda:99"])
+def test_an_unusable_device_is_refused(name):
+    usable = "auto, cpu or cuda" if torch.cuda.is_available() else "auto or cpu"
+    with pytest.raises(UsageError, match=rf"device '{name}' cannot be used on this machine \(.*\)\. Use {usable}\.$"):
+        hardware.pick_device(name)
+
+
+def test_images_are_moved_in_channels_last_format():
+    images = torch.rand(2, 3, 8, 8)
+    moved = hardware.to_device(images, CPU)
+    assert moved.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(moved, images)
+
+
+def test_a_cpu_that_crashes_in_the_trial_does_not_run_bf16(monkeypatch):
+    monkeypatch.setattr(hardware, "_BF16_TRIAL", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert hardware.runs_bf16.__wrapped__() is False
+    monkeypatch.setattr(hardware, "_BF16_TRIAL", "pass")
+    assert hardware.runs_bf16.__wrapped__() is True
+
+
+@pytest.mark.parametrize(
+    ("setting", "device", "supported", "precision"),
+    [
+        ("bf16", CPU, True, "bf16"),
+        ("bf16", CPU, False, "float32"),
+        ("bf16", GPU, True, "bf16"),
+        ("bf16", GPU, False, "float32"),
+        ("auto", CPU, True, "float32"),
+        ("auto", GPU, True, "bf16"),
+        ("auto", GPU, False, "float32"),
+        ("float32", CPU, True, "float32"),
+        ("float32", GPU, True, "float32"),
+    ],
+)
+def test_bf16_is_used_if_supported_and_on_a_cpu_only_if_requested(monkeypatch, setting, device, supported, precision):
+    monkeypatch.setattr(hardware, "runs_bf16", lambda: supported)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: supported)
+    assert hardware.usable_precision(setting, device) == precision
+
+
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc" or not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc 2.33"
+)
+@pytest.mark.parametrize(("keep", "in_heap"), [(True, True), (False, False)])
+def test_large_blocks_come_from_the_heap_and_stay_there(keep, in_heap):
+    """In a child process, because the option cannot be undone. glibc itself reports where its blocks are."""
+    program = f"""
+import ctypes
+from driftlaw.hardware import keep_freed_memory
+
+class Info(ctypes.Structure):
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    _fields_ = [(name, ctypes.c_size_t) for name in names]
+
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype = Info
+libc.malloc.restype = ctypes.c_void_p
+libc.free.argtypes = [ctypes.c_void_p]
+if {keep}:
+    assert keep_freed_memory()
+before = libc.mallinfo2()
+block = libc.malloc(16 * 2**20)
+during = libc.mallinfo2()
+libc.free(block)
+after = libc.mallinfo2()
+print(during.hblks - before.hblks, after.fordblks >= 16 * 2**20)
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == (["0", "True"] if in_heap else ["1", "False"])
+
+
+def test_the_environment_is_plain_data_that_survives_json(monkeypatch):
+    monkeypatch.setenv("DRIFTLAW_COMMIT", "abc123")
+    environment = hardware.environment(CPU)
+    assert json.loads(json.dumps(environment)) == environment
+    assert environment["driftlaw"] == __version__
+    assert environment["commit"] == "abc123"
+    assert environment["versions"]["torch"] == torch.__version__
+    assert type(environment["versions"]["torch"]) is str
+    name = environment["device"]["name"]
+    assert environment["device"] == {"type": "cpu", "name": name, "threads": torch.get_num_threads()}
+    assert name
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """Return the package folder in a git repository with one commit."""
+    package = tmp_path / "driftlaw"
+    package.mkdir()
+    (package / "law.py").write_text("tau = 0.6\n")
+    git(tmp_path, "init")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "-c", "user.name=test", "-c", "user.email=test@example.org", "commit", "-m", "First")
+    return package
+
+
+def git(folder, *arguments):
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.strip()
+
+
+def test_a_changed_checkout_is_marked_with_a_plus(checkout):
+    commit = git(checkout, "rev-parse", "--short", "HEAD")
+    assert hardware.checkout_commit.__wrapped__(checkout) == commit
+    (checkout / "notes.txt").write_text("an untracked file changes nothing")
+    assert hardware.checkout_commit.__wrapped__(checkout) == commit
+    (checkout / "law.py").write_text("tau = 0.5\n")
+    assert hardware.checkout_commit.__wrapped__(checkout) == commit + "+"
+
+
+def test_there_is_no_commit_without_git_or_inside_another_projects_checkout(checkout, tmp_path_factory, monkeypatch):
+    installed = checkout / "site-packages" / "driftlaw"
+    installed.mkdir(parents=True)
+    assert hardware.checkout_commit(installed) is None
+    assert hardware.checkout_commit(tmp_path_factory.mktemp("no_repository")) is None
+    monkeypatch.setenv("PATH", "")
+    assert hardware.checkout_commit(checkout) is None

@@ -223,7 +223,7 @@ def _make_archive(
     from driftlaw.corruptions import list_corruptions
     from driftlaw.datasets import load_dataset
     from driftlaw.datasets.archives import archive_folder
-    from driftlaw.profiling import pick_device
+    from driftlaw.hardware import pick_device
     from driftlaw.streams.archives import make_archive
 
     groups = ("benchmark", "held_out", "all")

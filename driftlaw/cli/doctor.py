@@ -34,8 +34,8 @@ def _findings() -> Iterator[dict[str, Any]]:
 
     from driftlaw import paths as places
     from driftlaw.execution.compile import has_cpp_compiler
+    from driftlaw.hardware import environment, pick_device, supports_bf16
     from driftlaw.models import list_weights
-    from driftlaw.profiling import can_train_in_bf16, environment, pick_device
 
     device = pick_device("auto")
     facts = environment(device)
@@ -45,7 +45,7 @@ def _findings() -> Iterator[dict[str, Any]]:
         "device", f"{facts['device']['type']}: {facts['device']['name']}, {facts['device']['threads']} threads"
     )
     for kind in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
-        runs = "runs" if can_train_in_bf16(torch.device(kind)) else "does not run; float32 is used"
+        runs = "runs" if supports_bf16(torch.device(kind)) else "does not run; float32 is used"
         yield _finding(f"bf16 on {kind}", runs)
     compiler = "there" if has_cpp_compiler() else "none; on a CPU compiled = true runs steps as written"
     yield _finding("C++ compiler", compiler)

@@ -73,7 +73,7 @@ def export(
     import torch
 
     from driftlaw.export import export_adapter, export_network, find_format
-    from driftlaw.profiling import pick_device
+    from driftlaw.hardware import pick_device
 
     find_format(out)
     network, adapter = _subject(weights, state, model, normalize, data_dir)

@@ -116,7 +116,7 @@ def _run(prospect: Prospect, out: Path, stock: Stock, device: str, jobs: int, **
     from driftlaw.cli.console import command_line, progress_bar
     from driftlaw.experiments.plan import bring_borrowed
     from driftlaw.experiments.runners import Orders, run_cells, share_of_threads
-    from driftlaw.profiling import pick_device
+    from driftlaw.hardware import pick_device
 
     chosen = pick_device(device)
     bring_borrowed(prospect)

@@ -80,7 +80,7 @@ def _run_all(cells: Sequence[Cell], out: Path, device: str, data_dir: Path | Non
     """Run every cell; what is wrong with any of them is found before the first one starts."""
     from driftlaw.cli.console import command_line, progress_bar
     from driftlaw.experiments import Workbench
-    from driftlaw.profiling import pick_device
+    from driftlaw.hardware import pick_device
 
     bench = Workbench(pick_device(device), data_dir)
     bench.check(cells)

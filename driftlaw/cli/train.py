@@ -38,7 +38,7 @@ def train(
     from driftlaw.cli.console import command_line, progress_bar
     from driftlaw.datasets import load_dataset
     from driftlaw.errors import UsageError
-    from driftlaw.profiling import pick_device
+    from driftlaw.hardware import pick_device
     from driftlaw.settings import merge, parse, parse_assignments
     from driftlaw.training import Recipe, Training
     from driftlaw.training import train as run_training

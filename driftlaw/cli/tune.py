@@ -79,8 +79,8 @@ def tune(
     from driftlaw.cli.console import command_line, progress_bar
     from driftlaw.experiments import tuning as room
     from driftlaw.experiments.context import Workbench
+    from driftlaw.hardware import pick_device
     from driftlaw.models import weights_sha256
-    from driftlaw.profiling import pick_device
     from driftlaw.records.tuning_file import check_same_weights, write_tuning
 
     plan = room.plan_tuning(

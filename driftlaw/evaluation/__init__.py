@@ -1,1 +1,6 @@
-"""Runs an adapter over a stream and writes a record."""
+"""Evaluation of an adapter on a labelled stream: runs it, computes metrics and writes a resumable record."""
+
+from driftlaw.evaluation.evaluator import diagnostics_to_json, run
+from driftlaw.evaluation.metrics import METRICS
+
+__all__ = ["METRICS", "diagnostics_to_json", "run"]

@@ -1,14 +1,9 @@
-"""The one loop: a stream in, a record out; a killed run goes on where it was and ends in the same bytes."""
+"""Evaluator: runs an adapter over a labelled stream and writes a record."""
 
 from __future__ import annotations
 
 import copy
-import math
-import signal
-import threading
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -17,18 +12,15 @@ import torch
 from torch import Tensor
 
 from driftlaw.base import Adapter, Batch, Stream
-from driftlaw.checkpoints import load_checkpoint, save_checkpoint
-from driftlaw.errors import UsageError
-from driftlaw.evaluation.metrics import Measures
+from driftlaw.errors import UsageError, warn_user
+from driftlaw.evaluation.metrics import OnlineMetrics, six_digits
+from driftlaw.evaluation.resume import ResumableRecord, deferred_interrupts
+from driftlaw.hardware import environment, to_device
 from driftlaw.models import weights_sha256
-from driftlaw.profiling import as_input, count_flops, environment, peak_bytes, shares_gpu, timed
-from driftlaw.records import RecordWriter, RunRecord, read_record
-from driftlaw.records.jsonl import content_hash
+from driftlaw.profiling import count_flops, is_gpu_shared, peak_bytes, timed
+from driftlaw.records import RunRecord, read_record
+from driftlaw.records.jsonl import Line, content_hash
 from driftlaw.records.run_record import FORMAT
-from driftlaw.records.writer import existing_lines
-
-Line = dict[str, Any]
-FREE_TO_CHANGE = ("timing", "command", "commit")  # what may differ between a run and the same run resumed
 
 
 def run(
@@ -36,80 +28,73 @@ def run(
     adapter: Adapter,
     *,
     reset_on: Literal["never", "domain"] = "never",
-    measures: Collection[str] = (),
-    sink: str | Path | None = None,
+    metrics: Collection[str] = (),
+    record: str | Path | None = None,
     command: str = "",
     checkpoint_seconds: float = 30.0,
     progress: Callable[[Line], None] = lambda line: None,
+    measures: Collection[str] | None = None,
+    sink: str | Path | None = None,
 ) -> RunRecord:
-    """Answer a whole stream and return the record of it.
+    """Evaluate an adapter on a labelled stream and return the record of the run.
+
+    Ctrl-C and SIGTERM end the current batch and save a checkpoint first. The same call then resumes the run, and the
+    record ends with the same bytes as without the interruption, except for its timing fields.
 
     Args:
-        stream: labelled batches; the labels are compared with the answers and never shown to the adapter.
-        adapter: what answers and learns.
-        reset_on: ``domain`` takes the adapter back to the source at every shift.
-        measures: what to measure beside error and cost: some of ``driftlaw.evaluation.metrics.MEASURES``.
-        sink: the JSONL file to write. A finished record of the same run is returned as it is, an unfinished one is
-            gone on with, another run's is refused.
-        command: what the header says the run was started with.
-        checkpoint_seconds: how much work a kill may cost.
-        progress: called with each batch's line.
+        stream: labelled batches. Labels are compared with the predictions and never shown to the adapter.
+        adapter: adapter to evaluate.
+        reset_on: ``domain`` resets the adapter to the source model whenever a new domain starts.
+        metrics: metrics besides error and cost, some of ``driftlaw.evaluation.METRICS``.
+        record: JSONL file to write. A finished record of the same run is returned unchanged, an unfinished one is
+            resumed, and the record of a different run is an error.
+        command: command line to store in the record's header.
+        checkpoint_seconds: seconds between checkpoints.
+        progress: called with the line of each batch.
+        measures: deprecated alias of ``metrics``.
+        sink: deprecated alias of ``record``.
+
+    Raises:
+        UsageError: if an argument is not what is expected, the stream has no labels, or a label is not among the
+            model's classes.
     """
+    for old, new, value in (("measures", "metrics", measures), ("sink", "record", sink)):
+        if value is not None:
+            warn_user(f"run({old}=…) is deprecated. Use run({new}=…) instead.", DeprecationWarning)
+    metrics, record = metrics or measures or (), record or sink
     if reset_on not in ("never", "domain"):
-        raise UsageError(f"reset_on = {reset_on!r}: expected «never» or «domain»")
-    _check_kinds(stream, adapter)
-    under_way = _Run(stream, adapter, reset_on, measures, Path(sink) if sink else None, command)
-    if under_way.finished_already:
-        return read_record(Path(sink))
-    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
-        under_way.to_the_end(checkpoint_seconds, progress)
-    return RunRecord(under_way.header, under_way.lines, under_way.closing, under_way.sink)
-
-
-def _check_kinds(stream: Any, adapter: Any) -> None:
+        raise UsageError(f"reset_on is {reset_on!r}. Expected 'never' or 'domain'.")
     if not hasattr(stream, "recipe"):
         raise UsageError(
-            f"expected a stream, found {type(stream).__name__}: driftlaw.make_stream makes one, and your own batches "
-            "become one in a subclass of driftlaw.base.Stream; without labels call the adapter on them"
+            f"Expected a stream, found {type(stream).__name__}. driftlaw.make_stream() creates one; to evaluate your "
+            "own batches, write a subclass of driftlaw.base.Stream. For images without labels, call the adapter."
         )
     if not isinstance(adapter, Adapter):
-        raise UsageError(f"expected an adapter, found {type(adapter).__name__}: driftlaw.adapt(model) makes one")
+        raise UsageError(f"Expected an adapter, found {type(adapter).__name__}. driftlaw.adapt(model) creates one.")
+    evaluation = _Evaluation(stream, adapter, reset_on, metrics)
+    path = Path(record) if record else None
+    resumable = ResumableRecord(path, evaluation.header(command), adapter, evaluation.device)
+    if path is not None and resumable.finished:
+        return read_record(path)
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True), resumable:
+        closing = evaluation.run(resumable, checkpoint_seconds, progress)
+    return RunRecord(resumable.header, resumable.lines, closing, path)
 
 
-class _Run:
-    """A run under way: its header, the lines so far, and where they go."""
+class _Evaluation:
+    """One evaluation: makes the header, the line of each batch, and the closing line."""
 
-    def __init__(
-        self,
-        stream: Stream,
-        adapter: Adapter,
-        reset_on: str,
-        measures: Collection[str],
-        sink: Path | None,
-        command: str,
-    ) -> None:
-        self.stream, self.adapter, self.reset_on, self.sink = stream, adapter, reset_on, sink
+    def __init__(self, stream: Stream, adapter: Adapter, reset_on: str, metrics: Collection[str]) -> None:
+        self.stream, self.adapter, self.reset_on = stream, adapter, reset_on
         self.device = next(adapter.model.parameters()).device
         self.dtype = next(adapter.model.parameters()).dtype
-        self.measures = Measures(measures, stream, adapter)
-        self.header = self._header(command)
+        self.metrics = OnlineMetrics(metrics, stream, adapter)
         self.lines: list[Line] = []
-        self.closing: Line | None = None
-        self.costs: dict[str, Line] = {}
-        self.finished_already = False
-        self.saved_at = time.monotonic()
-        if sink is not None:
-            self._take_up(existing_lines(sink))
+        self.costs: dict[str, Line] = {}  # by kind of step
 
-    @property
-    def checkpoint(self) -> Path:
-        """Where the adapter's state lies while the run is under way."""
-        assert self.sink is not None
-        return self.sink.with_name(self.sink.name + ".checkpoint.pt")
-
-    def _header(self, command: str) -> Line:
-        recipe = self.stream.recipe()
-        adapter = self.adapter
+    def header(self, command: str) -> Line:
+        recipe, adapter = self.stream.recipe(), self.adapter
+        train_data: Any = getattr(adapter, "train_data", None) if adapter.needs_train_data else None
         return {
             "format": FORMAT,
             "command": command,
@@ -118,162 +103,113 @@ class _Run:
             "method": adapter.name,
             "title": adapter.title,
             "needs_source": adapter.needs_train_data,
-            **(
-                {"source": adapter.train_data.facts()}
-                if adapter.needs_train_data and hasattr(adapter, "train_data")
-                else {}
-            ),
+            **({} if train_data is None else {"source": train_data.facts()}),
             "settings": adapter.config.model_dump(mode="json"),
             "execution": adapter.execution_info(),
             "reset_on": self.reset_on,
-            **self.measures.header(),
+            **self.metrics.header(),
             "stream": recipe,
             "stream_sha256": content_hash(recipe),
-            "model": _model_facts(adapter.model),
+            "model": _model_metadata(adapter.model),
             "fact_labels": adapter.diagnostic_labels(),
             "batches": len(self.stream),
             "timing": {"started": datetime.now(UTC).isoformat(timespec="seconds")},
         }
 
-    def _take_up(self, lines: list[Line]) -> None:
-        """Go on with what an earlier try of this run left behind; refuse what another run left."""
-        if not lines:
-            return
-        if _identity(lines[0]) != _identity(self.header):
-            own, found = _identity(self.header), _identity(lines[0])
-            differing = [key for key in own | found if own.get(key) != found.get(key)]
-            raise UsageError(
-                f"{self.sink} holds the record of another run (differing: {', '.join(differing)}): "
-                "choose another place, or delete it"
-            )
-        self.finished_already = bool(lines[-1].get("closing"))
-        if not self.finished_already and self.checkpoint.exists():
-            state = load_checkpoint(self.checkpoint, self.device)
-            if len(lines) > state["batches"]:
-                self.adapter.load_state_dict(state["adapter"])
-                self.header, self.lines = lines[0], lines[1 : 1 + state["batches"]]
-                self.costs = {line.get("kind", "step"): line["cost"] for line in self.lines if "cost" in line}
-
-    def to_the_end(self, checkpoint_seconds: float, progress: Callable[[Line], None]) -> None:
-        """Answer what is left of the stream."""
-        segment = self.lines[-1]["segment"] if self.lines else -1
-        at_first = {} if self.lines else self.measures.before_stream()
+    def run(self, record: ResumableRecord, checkpoint_seconds: float, progress: Callable[[Line], None]) -> Line:
+        """Evaluate the batches that the record does not have yet, and return the closing line."""
+        lines = self.lines = record.lines
+        self.costs = {line.get("kind", "step"): line["cost"] for line in lines if "cost" in line}
+        segment = lines[-1]["segment"] if lines else -1
+        only_in_first_line = {} if lines else self.metrics.before_stream()
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
-        self.shared = shares_gpu(self.device)
-        with self._writer() as write, _interrupts_wait() as interrupted:
-            for batch, ends_domain in self.measures.with_ends(self.stream.iter_from(len(self.lines))):
+        shared_gpu = is_gpu_shared(self.device)
+        with deferred_interrupts() as pending_interrupt:
+            for batch, ends_domain in self.metrics.with_domain_ends(self.stream.iter_from(len(lines))):
                 segment += batch.starts_domain
-                line = self._answer(batch, segment) | at_first | self.measures.of_domain(ended=ends_domain)
-                at_first = {}
-                self.lines.append(line)
-                write(line)
+                line = self._step(batch, segment) | only_in_first_line | self.metrics.of_domain(ended=ends_domain)
+                only_in_first_line = {}
+                record.append(line)
                 progress(line)
-                due = time.monotonic() - self.saved_at >= checkpoint_seconds
-                if self.sink is not None and (due or interrupted()):
-                    self._save()
-                if interrupted():
-                    raise KeyboardInterrupt
-            self.closing = self._closing()
-            write(self.closing)
-        if self.sink is not None:
-            self.checkpoint.unlink(missing_ok=True)
+                interrupt = pending_interrupt()
+                record.save_if_due(0.0 if interrupt else checkpoint_seconds)
+                if interrupt:
+                    raise interrupt
+            closing = self._closing(record, shared_gpu)
+            record.close(closing)
+        return closing
 
-    def _answer(self, batch: Batch, segment: int) -> Line:
+    def _step(self, batch: Batch, segment: int) -> Line:
         if batch.labels is None:
-            raise UsageError("a run measures error and this stream has no labels: call the adapter on it yourself")
+            raise UsageError("The stream has no labels, which run() needs. Call the adapter on its batches instead.")
         if self.reset_on == "domain" and batch.starts_domain and batch.index:
             self.adapter.reset()
-        images = as_input(batch.images.to(self.dtype), self.device)
+        images = to_device(batch.images.to(self.dtype), self.device)
         kind = self.adapter.step_kind()
-        cost = {} if kind in self.costs else {"cost": self._cost(images, kind)}
-        with timed(self.device) as watch:
+        cost = {} if kind in self.costs else {"cost": self._count_cost(images, kind)}
+        with timed(self.device) as timer:
             output = self.adapter.step(images)
-        answered, highest = output.logits.shape[1], int(batch.labels.max())
-        if highest >= answered:
+        classes, highest = output.logits.shape[1], int(batch.labels.max())
+        if highest >= classes:
             raise UsageError(
-                f"the network answers {answered} classes, and there is a label {highest}: take a network that was "
-                "trained on these images, or other images"
+                f"The model has {classes} output classes, but the stream contains label {highest}. Use a model "
+                "trained on this dataset, or a dataset that matches the model."
             )
-        wrong = int((output.logits.argmax(1) != batch.labels.to(self.device)).sum())
         domain = batch.domain
         return {
             "batch": batch.index,
             "segment": segment,
             "domain": {"name": domain.name, "severity": domain.severity, "round": domain.round},
             "images": len(images),
-            "wrong": wrong,
+            "wrong": int((output.logits.argmax(1) != batch.labels.to(self.device)).sum()),
             **({} if kind == "step" else {"kind": kind}),
             "facts": diagnostics_to_json(output.diagnostics),
-            **self.measures.of_answers(output.logits, batch.labels),
+            **self.metrics.of_batch(output.logits, batch.labels),
             **cost,
-            "timing": {"seconds": watch.seconds},
+            "timing": {"seconds": timer.seconds},
         }
 
-    def _cost(self, images: Tensor, kind: str) -> Line:
-        """Count the operations of a step and of a bare forward pass on this batch, and leave no trace of it.
+    def _count_cost(self, images: Tensor, kind: str) -> Line:
+        """Count the FLOPs of one step and of one forward pass of the model, and restore the adapter's state.
 
-        Of a stream's first batch the second step is counted: the first may do what is done once, such as a warm-up on
-        source data. The pass is one of the network, as a method may answer with more than one of them.
+        For the first batch of a stream the second step is counted, because the first may include work that is done
+        once, such as a warm-up on training data.
         """
-        with torch.no_grad(), self.adapter.eager():
-            _, forward = count_flops(lambda: self.adapter.model(images))
-        before = copy.deepcopy(self.adapter.state_dict())
-        with self.adapter.eager():
+        adapter = self.adapter
+        with torch.no_grad(), adapter.eager():
+            _, forward = count_flops(lambda: adapter.model(images))
+        before = copy.deepcopy(adapter.state_dict())
+        with adapter.eager():
             if not self.lines:
-                self.adapter.step(images)
-            _, step = count_flops(lambda: self.adapter.step(images))
-        self.adapter.load_state_dict(before)
-        per_image = {"step_flops_per_image": step // len(images), "forward_flops_per_image": forward // len(images)}
-        self.costs[kind] = per_image
-        return per_image
+                adapter.step(images)
+            _, step = count_flops(lambda: adapter.step(images))
+        adapter.load_state_dict(before)
+        cost = {"step_flops_per_image": step // len(images), "forward_flops_per_image": forward // len(images)}
+        self.costs[kind] = cost
+        return cost
 
-    def _mean_cost(self) -> Line:
-        """Return the operations of a step, each kind of step counted as often as it came."""
-        kinds = [line.get("kind", "step") for line in self.lines]
-        step = sum(self.costs[kind]["step_flops_per_image"] for kind in kinds) // len(kinds)
-        return {**self.costs[kinds[0]], "step_flops_per_image": step}
-
-    def _closing(self) -> Line:
-        record = RunRecord(self.header, self.lines)
-        seconds = [line["timing"]["seconds"] for line in self.lines]
-        peak = peak_bytes(self.device)  # of the stream: clean images are answered after it
+    def _closing(self, record: ResumableRecord, shared_gpu: bool) -> Line:
+        lines, so_far = record.lines, RunRecord(record.header, record.lines)
+        peak = peak_bytes(self.device)  # read first: the clean images below are no part of the stream
+        kinds = [line.get("kind", "step") for line in lines]
+        mean_flops = sum(self.costs[kind]["step_flops_per_image"] for kind in kinds) // len(kinds)
         return {
             "closing": True,
-            "mean_error": round(record.mean_error, 6),
-            "error_by_domain": {name: round(error, 6) for name, error in record.error_by_domain.items()},
-            **self.measures.after_stream(self.lines[0]),
-            "cost": self._mean_cost(),
+            "mean_error": round(so_far.mean_error, 6),
+            "error_by_domain": {name: round(error, 6) for name, error in so_far.error_by_domain.items()},
+            **self.metrics.after_stream(lines[0]),
+            "cost": {**self.costs[kinds[0]], "step_flops_per_image": mean_flops},
             "timing": {
-                "seconds": sum(seconds),
-                "seconds_per_step": record.seconds_per_step,
+                "seconds": sum(line["timing"]["seconds"] for line in lines),
+                "seconds_per_step": so_far.seconds_per_step,
                 "peak_bytes": peak,
-                **({"shared_gpu": True} if self.shared or shares_gpu(self.device) else {}),
+                **({"shared_gpu": True} if shared_gpu or is_gpu_shared(self.device) else {}),
             },
         }
 
-    @contextmanager
-    def _writer(self) -> Iterator[Callable[[Line], None]]:
-        """Yield a function that puts a line where it belongs; nowhere when the run has no sink."""
-        if self.sink is None:
-            yield lambda line: None
-            return
-        with RecordWriter(self.sink, keep_lines=1 + len(self.lines) if self.lines else 0) as self._record:
-            if not self.lines:
-                self._record.write(self.header)
-            yield self._record.write
 
-    def _save(self) -> None:
-        self._record.sync()
-        save_checkpoint({"batches": len(self.lines), "adapter": self.adapter.state_dict()}, self.checkpoint)
-        self.saved_at = time.monotonic()
-
-
-def _identity(header: Mapping[str, Any]) -> Line:
-    return {key: value for key, value in header.items() if key not in FREE_TO_CHANGE}
-
-
-def _model_facts(model: torch.nn.Module) -> Line:
+def _model_metadata(model: torch.nn.Module) -> Line:
     info = getattr(model, "info", {})
     return {
         "name": info.get("name", type(model).__name__),
@@ -283,38 +219,15 @@ def _model_facts(model: torch.nn.Module) -> Line:
     }
 
 
-def diagnostics_to_json(facts: Mapping[str, Tensor | float]) -> dict[str, float | list[float | None] | None]:
-    """Return facts as a record keeps them."""
-    return {name: _plain(value) for name, value in facts.items()}
+def diagnostics_to_json(diagnostics: Mapping[str, Tensor | float]) -> dict[str, Any]:
+    """Return diagnostics as a record stores them: six significant digits, None for NaN and infinity.
 
-
-def _plain(value: Tensor | float) -> float | list[float | None] | None:
-    """Return a fact as plain numbers of six digits, which is more than any figure shows; None where it is no number."""
-    if not isinstance(value, Tensor):
-        return _digits(value)
-    numbers = [_digits(number) for number in value.detach().flatten().tolist()]
-    return numbers if value.ndim else numbers[0]
-
-
-def _digits(number: float) -> float | None:
-    return float(f"{number:.6g}") if math.isfinite(number) else None
-
-
-@contextmanager
-def _interrupts_wait() -> Iterator[Callable[[], bool]]:
-    """Hold a Ctrl-C back until the batch at hand is done, so that what is saved is whole; a second one is not held."""
-    asked: list[int] = []
-
-    def note(number: int, frame: Any) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: bool(asked)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    >>> diagnostics_to_json({"loss": 0.123456789, "layer_weights": torch.tensor([1.0, float("nan")])})
+    {'loss': 0.123457, 'layer_weights': [1.0, None]}
+    """
+    result: dict[str, Any] = {}
+    for name, value in diagnostics.items():
+        numbers = value.detach().cpu() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+        rounded = [six_digits(number) for number in numbers.flatten().tolist()]
+        result[name] = rounded if numbers.ndim else rounded[0]
+    return result

@@ -1,7 +1,8 @@
-"""What a run can measure beside its error: calibration, forgetting and drift, each only where it is asked for."""
+"""Optional metrics of a run besides its error: calibration, forgetting and parameter drift."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -10,111 +11,124 @@ import torch
 from torch import Tensor
 
 from driftlaw.base import Adapter, Batch, Stream
-from driftlaw.errors import UsageError, unknown
-from driftlaw.profiling import as_input
+from driftlaw.errors import UsageError, unknown_name
+from driftlaw.hardware import to_device
+from driftlaw.records.jsonl import Line
 
-MEASURES = ("calibration", "forgetting", "drift")
-BINS = 15  # of equal width, as Guo et al. (ICML 2017) and most who followed count
-CLEAN_IMAGES = 2000  # at most; a rate of 6 % is then known to half a point
-
-Line = dict[str, Any]
+METRICS = ("calibration", "forgetting", "drift")
+BINS = 15  # of equal width, as in Guo et al. (ICML 2017)
+CLEAN_IMAGES = 2000  # at most; the standard error of a 6 % error rate is then about 0.5 percentage points
 
 
-class Measures:
-    """What is to be measured of one run; with no names it measures nothing, and costs nothing.
+class OnlineMetrics:
+    """Metrics that need the logits, the parameters or the clean images while the run is in progress.
+
+    Without names nothing is computed and nothing is added to the record.
 
     Args:
-        names: some of ``MEASURES``.
-        stream: what is answered; it knows the clean images that forgetting is measured on.
-        adapter: what answers, before its first step.
+        names: some of ``METRICS``.
+        stream: stream of the run. For ``forgetting`` it needs a method ``clean(limit)``.
+        adapter: adapter before its first step.
     """
 
     def __init__(self, names: Collection[str], stream: Stream, adapter: Adapter) -> None:
         for name in names:
-            if name not in MEASURES:
-                raise unknown("measure", name, MEASURES)
-        self.names = tuple(name for name in MEASURES if name in names)
+            if name not in METRICS:
+                raise unknown_name("metric", name, METRICS)
+        self.names = tuple(name for name in METRICS if name in names)
         self.adapter = adapter
-        self.clean = _clean_images(stream) if "forgetting" in self.names else ()
-        self.source = _learnable(adapter) if "drift" in self.names else {}
+        self.clean: Iterable[Batch] = _clean_batches(stream) if "forgetting" in self.names else ()
+        self.initial: dict[str, Tensor] = {}
+        if "drift" in self.names:
+            parameters = adapter.model.named_parameters()
+            self.initial = {name: value.detach().clone() for name, value in parameters if value.requires_grad}
 
     def header(self) -> Line:
-        """Return what a record's header says of the measures: nothing where there are none."""
-        told: dict[str, Line] = {
+        """Return the metrics' part of the record's header, empty if there are none."""
+        parts: dict[str, Line] = {
             "calibration": {"bins": BINS},
             "forgetting": {"at_most": CLEAN_IMAGES},
-            "drift": {"tensors": list(self.source)},
+            "drift": {"tensors": list(self.initial)},
         }
-        return {"measures": {name: told[name] for name in self.names}} if self.names else {}
+        return {"measures": {name: parts[name] for name in self.names}} if self.names else {}
 
-    def of_answers(self, logits: Tensor, labels: Tensor) -> Line:
-        """Return what a batch's line says of its answers."""
+    def of_batch(self, logits: Tensor, labels: Tensor) -> Line:
+        """Return the part of a batch line that depends on its logits."""
         return {"calibration": confidence_bins(logits, labels)} if "calibration" in self.names else {}
 
-    def with_ends(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, bool]]:
-        """Yield each batch, and whether it ends its domain; only where drift is asked for, the next one is made first.
+    def with_domain_ends(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, bool]]:
+        """Yield each batch with a flag that is True for the last batch of a domain.
 
-        Elsewhere nobody asks, and the answer is False.
+        This reads one batch ahead. It is only needed for ``drift``; without it the flag is always False.
         """
         if "drift" not in self.names:
             yield from ((batch, False) for batch in batches)
             return
-        last = None
+        previous = None
         for batch in batches:
-            if last is not None:
-                yield last, batch.starts_domain
-            last = batch
-        if last is not None:
-            yield last, True
+            if previous is not None:
+                yield previous, batch.starts_domain
+            previous = batch
+        if previous is not None:
+            yield previous, True
 
     def of_domain(self, *, ended: bool) -> Line:
-        """Return what the line that ends a domain says: how far every tensor is from the source."""
-        return {"drift": relative_distances(self.source, _parameters(self.adapter))} if ended else {}
+        """Return the drift of every adapted tensor if the domain has ended, else nothing."""
+        if not ended:
+            return {}
+        return {"drift": relative_distances(self.initial, dict(self.adapter.model.named_parameters()))}
 
     def before_stream(self) -> Line:
-        """Return what the first line says of clean images, answered before anything was learned."""
-        return {"clean": self._clean_answers()} if "forgetting" in self.names else {}
+        """Return the part of the first batch line: errors on clean images before adaptation."""
+        return {"clean": self._clean_errors()} if "forgetting" in self.names else {}
 
-    def after_stream(self, first: Line) -> Line:
-        """Return what the closing line says of clean images, beside what the first line said."""
+    def after_stream(self, first_line: Line) -> Line:
+        """Return the part of the closing line: errors on clean images before and after adaptation."""
         if "forgetting" not in self.names:
             return {}
-        after = self._clean_answers()
-        return {
-            "clean": {
-                "images": after["images"],
-                "wrong_before": first["clean"]["wrong"],
-                "wrong_after": after["wrong"],
-            }
-        }
+        before, after = first_line["clean"]["wrong"], self._clean_errors()
+        return {"clean": {"images": after["images"], "wrong_before": before, "wrong_after": after["wrong"]}}
 
-    def _clean_answers(self) -> Line:
-        """Answer the clean images and learn nothing from them."""
-        own = next(self.adapter.model.parameters())
-        images, wrong = 0, torch.zeros((), dtype=torch.int64, device=own.device)
+    def _clean_errors(self) -> Line:
+        weight = next(self.adapter.model.parameters())
+        images, wrong = 0, torch.zeros((), dtype=torch.int64, device=weight.device)
         for batch in self.clean:
             assert batch.labels is not None
-            answers = self.adapter.predict(as_input(batch.images.to(own.dtype), own.device))
-            wrong += (answers.argmax(1) != batch.labels.to(own.device)).sum()
+            logits = self.adapter.predict(to_device(batch.images.to(weight.dtype), weight.device))
+            wrong += (logits.argmax(1) != batch.labels.to(weight.device)).sum()
             images += len(batch.images)
         return {"images": images, "wrong": int(wrong)}
 
 
-def confidence_bins(logits: Tensor, labels: Tensor) -> dict[str, list[Any]]:
-    """Return, for each of ``BINS`` intervals of confidence, how many answers fall into it.
+def _clean_batches(stream: Stream) -> Iterable[Batch]:
+    if not hasattr(stream, "clean"):
+        raise UsageError(
+            f"The metric 'forgetting' needs clean images, but {type(stream).__name__} has none. "
+            "Give the stream a method clean(limit) that returns a stream of clean images, or omit the metric."
+        )
+    batches: Iterable[Batch] = stream.clean(CLEAN_IMAGES)
+    return batches
 
-    An answer's confidence is its largest probability c, and its bin is the k with c in (k/15, (k+1)/15].
+
+def confidence_bins(logits: Tensor, labels: Tensor) -> dict[str, list[Any]]:
+    """Return a histogram of confidence, from which the expected calibration error is computed.
+
+    The confidence c of a prediction is its largest probability. Its bin is the k with k/15 < c <= (k+1)/15.
 
     Args:
-        logits: (n, classes); an answer that is no number counts with confidence 0.
+        logits: (n, classes). A prediction with NaN counts with confidence 0.
         labels: (n,), on any device.
 
     Returns:
-        ``count``, ``confidence`` (their sum) and ``correct`` (how many are right), a number a bin each.
+        One number per bin: ``count``, ``confidence`` (sum of confidences) and ``correct`` (correct predictions).
+
+    >>> histogram = confidence_bins(torch.tensor([[9.0, 0.0], [0.0, 0.1]]), torch.tensor([0, 0]))
+    >>> histogram["count"][7], histogram["count"][14], histogram["correct"][14]
+    (1, 1, 1)
     """
-    largest, answers = logits.detach().float().softmax(1).max(1)
-    right = answers == labels.to(answers.device)
-    confidence, correct = torch.stack([largest, right.to(largest.dtype)]).cpu().double().numpy()
+    largest, predictions = logits.detach().float().softmax(1).max(1)
+    is_correct = predictions == labels.to(predictions.device)
+    confidence, correct = torch.stack([largest, is_correct.to(largest.dtype)]).cpu().double().numpy()
     confidence = np.nan_to_num(confidence, nan=0.0)
     bins = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
     sums = np.bincount(bins, weights=confidence, minlength=BINS)
@@ -125,31 +139,20 @@ def confidence_bins(logits: Tensor, labels: Tensor) -> dict[str, list[Any]]:
     }
 
 
-def relative_distances(source: dict[str, Tensor], now: dict[str, Tensor]) -> list[float | None]:
-    """Return ‖θ − θ₀‖ / ‖θ₀‖ of every tensor of ``source``; None where θ₀ is zero or the distance is no number."""
-    if not source:
+def relative_distances(initial: dict[str, Tensor], current: dict[str, Tensor]) -> list[float | None]:
+    """Return ‖θ − θ₀‖ / ‖θ₀‖ of every tensor, or None if θ₀ is zero or the distance is not finite.
+
+    Args:
+        initial: parameters θ₀ before adaptation.
+        current: parameters θ now, under the same names.
+    """
+    if not initial:
         return []
-    origins = [value.double().norm() for value in source.values()]
-    moved = [(now[name].detach().double() - value.double()).norm() for name, value in source.items()]
-    return [_digits(value) for value in (torch.stack(moved) / torch.stack(origins)).tolist()]
+    norms = [value.double().norm() for value in initial.values()]
+    distances = [(current[name].detach().double() - value.double()).norm() for name, value in initial.items()]
+    return [six_digits(value) for value in (torch.stack(distances) / torch.stack(norms)).tolist()]
 
 
-def _digits(value: float) -> float | None:
-    return float(f"{value:.6g}") if np.isfinite(value) else None
-
-
-def _parameters(adapter: Adapter) -> dict[str, Tensor]:
-    return dict(adapter.model.named_parameters())
-
-
-def _learnable(adapter: Adapter) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in _parameters(adapter).items() if value.requires_grad}
-
-
-def _clean_images(stream: Stream) -> Any:
-    if not hasattr(stream, "clean"):
-        raise UsageError(
-            f"forgetting is measured on the clean images of a stream, and {type(stream).__name__} has none: give it a "
-            "method clean(limit) that returns a stream of them, or leave the measure out"
-        )
-    return stream.clean(CLEAN_IMAGES)
+def six_digits(value: float) -> float | None:
+    """Return a number rounded to six significant digits for a record, or None if it is not finite."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None

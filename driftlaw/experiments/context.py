@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from driftlaw import evaluation
 from driftlaw.base import Adapter
 from driftlaw.components.cache import cache_dir
 from driftlaw.components.train_data import TrainData
 from driftlaw.datasets import load_dataset
 from driftlaw.errors import DataError, UsageError, collected
-from driftlaw.evaluation import evaluator as loop
 from driftlaw.experiments.run_spec import Cell
 from driftlaw.hardware import keep_freed_memory
 from driftlaw.methods import make_adapter
@@ -140,12 +140,12 @@ class Workbench:
             _refuse_other_weights(packed, model)
             return packed
         started(len(stream))
-        return loop.run(
+        return evaluation.run(
             stream,
             adapter,
             reset_on=stream.reset_on,
-            measures=cell.measures,
-            sink=cell.sink(out),
+            metrics=cell.measures,
+            record=cell.sink(out),
             command=command,
             checkpoint_seconds=checkpoint_seconds,
             progress=progress,

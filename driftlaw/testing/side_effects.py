@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from driftlaw.evaluation.evaluator import run
+from driftlaw.evaluation import run
 from driftlaw.testing.fixtures import Subject, TinyStream, expect, make_images, take_steps, tiny_model
 from driftlaw.testing.snapshots import attributes_of, differences, moved, named, network_of, same, state_of
 

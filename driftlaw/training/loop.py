@@ -19,8 +19,8 @@ from driftlaw.checkpoints import load_checkpoint, save_checkpoint
 from driftlaw.datasets import ImageDataset
 from driftlaw.errors import DataError
 from driftlaw.files import sha256_of
+from driftlaw.hardware import environment, usable_precision
 from driftlaw.models import build_model, save_model, weights_sha256
-from driftlaw.profiling import environment, usable_precision
 from driftlaw.records import RecordWriter
 from driftlaw.training.augment import crop_and_flip
 from driftlaw.training.augmix import Chains, augmix

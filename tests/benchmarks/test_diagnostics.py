@@ -11,7 +11,7 @@ from benchmarks.diagnostics import compare_facts
 from benchmarks.models import make_networks
 from benchmarks.timing import Pace
 from benchmarks.variants import REFERENCE_VARIANTS, Variant
-from driftlaw.evaluation.evaluator import diagnostics_to_json
+from driftlaw.evaluation import diagnostics_to_json
 
 
 def test_the_same_steps_are_timed_with_and_without_the_facts():

@@ -8,14 +8,14 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from driftlaw import profiling as probes
+from driftlaw import hardware
 from driftlaw.cli import app
 from driftlaw.execution import compile as compilation
 
 
 @pytest.fixture(autouse=True)
 def _no_child_process(monkeypatch):
-    monkeypatch.setattr(probes, "can_train_in_bf16", lambda device: False)
+    monkeypatch.setattr(hardware, "supports_bf16", lambda device: False)
     monkeypatch.setattr(compilation, "has_cpp_compiler", lambda: False)
 
 

@@ -23,7 +23,7 @@ def load_tool():
 def test_a_wrong_count_is_put_right_once_and_kept_beside(tmp_path):
     stream = driftlaw.make_stream("embedded", limit=8, batch_size=8, corruptions=["fog"])
     plain = tmp_path / "run.jsonl"
-    right = driftlaw.run(stream, driftlaw.adapt(driftlaw.load_model("wrn_16_1-cifar10")), sink=plain).closing["cost"]
+    right = driftlaw.run(stream, driftlaw.adapt(driftlaw.load_model("wrn_16_1-cifar10")), record=plain).closing["cost"]
     lines = [json.loads(line) for line in plain.read_text().splitlines()]
     wrong = right | {"step_flops_per_image": 3 * right["step_flops_per_image"]}
     for line in lines[1:]:

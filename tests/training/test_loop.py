@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from driftlaw import profiling as probes
+from driftlaw import hardware
 from driftlaw.datasets import ArrayImages
 from driftlaw.errors import DataError, UsageError
 from driftlaw.files import sha256_of
@@ -173,7 +173,7 @@ def test_another_trainings_checkpoint_is_refused_and_kept(tmp_path):
 
 def test_another_commit_or_command_may_go_on(tmp_path, monkeypatch):
     interrupted(tmp_path)
-    monkeypatch.setattr(probes, "_commit", lambda: "another")
+    monkeypatch.setenv("DRIFTLAW_COMMIT", "another")
     assert train(training(tmp_path, command="the same, typed otherwise"))["closing"]
 
 
@@ -245,16 +245,16 @@ def test_every_image_is_seen_once_an_epoch_at_the_scheduled_rate(tmp_path, monke
 
 
 def test_bf16_falls_back_to_float32_where_the_device_cannot(tmp_path, monkeypatch):
-    monkeypatch.setattr(probes, "can_train_in_bf16", lambda device: False)
+    monkeypatch.setattr(hardware, "supports_bf16", lambda device: False)
     plan = training(tmp_path, epochs=1, precision="bf16")
     train(plan)
     assert read_lines(plan.record)[0]["precision"] == "float32"
-    monkeypatch.setattr(probes, "can_train_in_bf16", lambda device: True)
+    monkeypatch.setattr(hardware, "supports_bf16", lambda device: True)
     assert loop._Run(plan).precision == "bf16"
 
 
 def test_weights_are_float32_whatever_the_precision(tmp_path, monkeypatch):
-    monkeypatch.setattr(probes, "can_train_in_bf16", lambda device: True)
+    monkeypatch.setattr(hardware, "supports_bf16", lambda device: True)
     seen = []
     run = loop._Run(training(tmp_path, epochs=1, precision="bf16"))
 
@@ -271,7 +271,7 @@ def test_weights_are_float32_whatever_the_precision(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_tiny_training_with_augmix_learns_and_its_normalisation_goes_with_the_weights(tmp_path, seed):
-    plan = training(tmp_path, seed=seed, epochs=4, augmentation="augmix", normalize="half")
+    plan = training(tmp_path, seed=seed, epochs=4, augmentation="augmix", normalise="half")
     closing = train(plan)
     assert closing["accuracy"] > 85
     model = load_model(plan.weights)

@@ -35,10 +35,10 @@ def test_the_defaults_are_those_of_the_benchmarks_source_networks():
     recipe = Recipe()
     assert (recipe.epochs, recipe.momentum, recipe.weight_decay) == (100, 0.9, 5e-4)
     assert (recipe.crop_padding, recipe.flip) == (4, True)
-    assert (recipe.augmentation, recipe.consistency_weight, recipe.normalize) == ("crop_flip", 12, "none")
+    assert (recipe.augmentation, recipe.consistency_weight, recipe.normalise) == ("crop_flip", 12, "none")
     assert recipe.normalisation() is None
     assert (recipe.compiled, recipe.capture) == ("auto", "off")
-    assert Recipe(normalize="half").normalisation() == {"mean": [0.5] * 3, "std": [0.5] * 3}
+    assert Recipe(normalise="half").normalisation() == {"mean": [0.5] * 3, "std": [0.5] * 3}
 
 
 def test_all_wrong_numbers_are_told_at_once():

@@ -1,0 +1,134 @@
+"""Record of a run in progress: checkpoints, resuming, and interrupts that save first."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+import torch
+
+from driftlaw.base import Adapter
+from driftlaw.checkpoints import load_checkpoint, save_checkpoint
+from driftlaw.errors import UsageError
+from driftlaw.records import RecordWriter
+from driftlaw.records.jsonl import Line
+from driftlaw.records.writer import existing_lines
+
+NOT_COMPARED = ("timing", "command", "commit")  # header fields that may differ between a run and its continuation
+
+
+class ResumableRecord:
+    """Header and batch lines of a run, and the file and checkpoint they are written to.
+
+    If the file has the record of the same run, its lines and the adapter's state are restored from it.
+
+    Args:
+        path: JSONL file, or None to keep the lines in memory only.
+        header: header of the run that is about to start.
+        adapter: adapter whose state is restored and saved.
+        device: device of the adapter's model.
+
+    Raises:
+        UsageError: if ``path`` contains the record of a different run.
+    """
+
+    def __init__(self, path: Path | None, header: Line, adapter: Adapter, device: torch.device) -> None:
+        self.path, self.header, self.adapter = path, header, adapter
+        self.lines: list[Line] = []
+        self.finished = False
+        self._writer: RecordWriter | None = None
+        self._saved_at = time.monotonic()
+        if path is not None and (written := existing_lines(path)):
+            self._resume(written, device)
+
+    @property
+    def checkpoint(self) -> Path:
+        """File with the adapter's state; it exists only while the run is unfinished."""
+        assert self.path is not None
+        return self.path.with_name(self.path.name + ".checkpoint.pt")
+
+    def _resume(self, written: list[Line], device: torch.device) -> None:
+        ours, theirs = _compared(self.header), _compared(written[0])
+        if ours != theirs:
+            differing = [key for key in ours | theirs if ours.get(key) != theirs.get(key)]
+            raise UsageError(
+                f"{self.path} contains the record of a different run (differing: {', '.join(differing)}). "
+                "Choose another path for the record, or delete this file."
+            )
+        self.finished = bool(written[-1].get("closing"))
+        if not self.finished and self.checkpoint.exists():
+            state = load_checkpoint(self.checkpoint, device)
+            if len(written) > state["batches"]:
+                self.adapter.load_state_dict(state["adapter"])
+                self.header, self.lines = written[0], written[1 : 1 + state["batches"]]
+
+    def __enter__(self) -> ResumableRecord:
+        if self.path is not None:
+            self._writer = RecordWriter(self.path, keep_lines=1 + len(self.lines) if self.lines else 0)
+            if not self.lines:
+                self._writer.write(self.header)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def append(self, line: Line) -> None:
+        """Add the line of a batch."""
+        self.lines.append(line)
+        if self._writer is not None:
+            self._writer.write(line)
+
+    def save_if_due(self, checkpoint_seconds: float) -> None:
+        """Write a checkpoint if the last one is at least ``checkpoint_seconds`` old."""
+        if self._writer is not None and time.monotonic() - self._saved_at >= checkpoint_seconds:
+            self._writer.sync()
+            state = {"batches": len(self.lines), "adapter": self.adapter.state_dict()}
+            save_checkpoint(state, self.checkpoint)
+            self._saved_at = time.monotonic()
+
+    def close(self, closing: Line) -> None:
+        """Write the closing line and delete the checkpoint."""
+        if self._writer is not None:
+            self._writer.write(closing)
+            self.checkpoint.unlink(missing_ok=True)
+
+
+def _compared(header: Mapping[str, Any]) -> Line:
+    return {key: value for key, value in header.items() if key not in NOT_COMPARED}
+
+
+@contextmanager
+def deferred_interrupts() -> Iterator[Callable[[], BaseException | None]]:
+    """Context manager that defers Ctrl-C and SIGTERM, so that the current batch ends and a checkpoint is written.
+
+    Yields:
+        A function that returns the exception to raise, or None if no signal has arrived: KeyboardInterrupt for
+        Ctrl-C, SystemExit(143) for SIGTERM. A second signal raises at once. Outside the main thread signals are not
+        handled, because Python allows it there only.
+    """
+    pending: list[BaseException] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        error = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+        if pending:
+            raise error
+        pending.append(error)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: pending[0] if pending else None
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

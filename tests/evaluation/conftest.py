@@ -1,0 +1,14 @@
+"""Model that the tests of the evaluation adapt."""
+
+import pytest
+import torch
+from torch import nn
+
+from driftlaw.models import build_model
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return build_model("wrn_10_1", num_classes=4)
