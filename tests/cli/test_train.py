@@ -114,7 +114,7 @@ def test_data_that_is_not_there_says_how_to_get_it(tmp_path):
 
 
 def test_wrong_settings_are_told_before_any_data_is_looked_for(tmp_path):
-    with pytest.raises(UsageError, match="unknown setting"):
+    with pytest.raises(UsageError, match="Unknown setting"):
         call(*TINY, "--set", "epoch=3", "--data-dir", tmp_path)
 
 
