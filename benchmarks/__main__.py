@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,6 +69,90 @@ def corruptions(
     print(json.dumps(record) if as_json else _page(record))
 
 
+@app.command()
+def compare(
+    other: Annotated[Path, typer.Option(help="Root of the other checkout.")],
+    targets: Annotated[
+        list[str] | None,
+        typer.Option(help="METHOD, then 'fast', 'compiled' or key=value settings; several values allowed."),
+    ] = None,
+    models: Annotated[list[str] | None, typer.Option(help="Model names; several values allowed.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Images per batch.")] = 200,
+    side: Annotated[int, typer.Option(help="Height and width of the images.")] = 32,
+    num_classes: Annotated[int, typer.Option(help="Output classes of the models.")] = 10,
+    device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1, …")] = "auto",
+    threads: Annotated[int | None, typer.Option(help="CPU threads per process (default: torch's).")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds (default: 20 on a GPU, 7 on a CPU).")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Steps per round, at least (default: 10 on a GPU, 1 on a CPU).")
+    ] = None,
+    warm_up: Annotated[
+        int | None, typer.Option(help="Steps before the first round (default: 10 on a GPU, 2 on a CPU).")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of weights, images and adapters.")] = 0,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="Use deterministic cuDNN kernels.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Also write the JSON record to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """Compare the step times of this checkout with another one, in alternating rounds of one run.
+
+    Example: python -m benchmarks compare --other ../before --targets law "law fast" --models wrn_40_2 --device cuda
+    """
+    import torch
+
+    from benchmarks.compare import Workload, compare_checkouts, parse_target, render_comparison
+    from benchmarks.timing import Pace
+    from driftlaw.cli.console import command_line, progress_bar
+    from driftlaw.files import atomic_path
+    from driftlaw.profiling import pick_device
+
+    chosen = [parse_target(text) for text in targets or ("law", "tent")]
+    place = pick_device(device)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    pace = Pace.usual(place, rounds, steps, warm_up)
+    workload = Workload(models or ["wrn_40_2"], batch_size, place, side, num_classes, seed, threads, deterministic)
+    with progress_bar() as bar:
+        task = bar.add_task("starting", total=len(chosen) * len(workload.models) * pace.rounds)
+        record = compare_checkouts(
+            other, chosen, workload, pace, on_progress=lambda text: bar.update(task, advance=1, description=text)
+        )
+    record = {"command": command_line().replace(str(other), other.resolve().name), **record}
+    if out is not None:
+        with atomic_path(out) as path:
+            path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(record) if as_json else render_comparison(record))
+
+
+def repeat_options(words: list[str], names: tuple[str, ...] = ("--targets", "--models")) -> list[str]:
+    """Return a command line in which each value of an option with several values has the option's name before it.
+
+    >>> repeat_options(["compare", "--models", "a", "b", "--seed", "1"])
+    ['compare', '--models', 'a', '--models', 'b', '--seed', '1']
+    """
+    result: list[str] = []
+    option = ""
+    for word in words:
+        if word.startswith("--"):
+            option = word if word in names else ""
+            result += [] if option else [word]
+        else:
+            result += [option, word] if option else [word]
+    return result
+
+
+def main() -> None:
+    """Run the command line; errors become one message on stderr and an exit code."""
+    from driftlaw.errors import DriftlawError
+
+    words = sys.argv[1:]
+    try:
+        app(args=repeat_options(words) if words[:1] == ["compare"] else words, prog_name="python -m benchmarks")
+    except DriftlawError as error:
+        typer.echo(f"benchmarks: {error}", err=True)
+        sys.exit(error.exit_code)
+
+
 def _check(images: int, severity: int, threads: int) -> None:
     from driftlaw.errors import collected
 
@@ -108,3 +193,7 @@ def _page(record: dict[str, Any]) -> str:
     total = f"{'all fifteen':<20}{ours:>12,.0f}{plain:>12,.0f}{record['ratio']:>8.1f}×"
     note = f"severity {record['severity']}, {record['images']} images of {record['dataset']}, on {where}"
     return "\n".join([head, *lines, total, note])
+
+
+if __name__ == "__main__":
+    main()
