@@ -80,7 +80,7 @@ def _compare_with_the_hand_written(network: nn.Module, settings: dict[str, Any])
             zip(adapter.diagnostic_labels()["layer_weights"], output.diagnostics["layer_weights"].tolist(), strict=True)
         )
         for name, weight in weights.items():
-            assert told[by_hand._group_of(name)] == pytest.approx(weight, abs=1e-10)
+            assert told[by_hand.group_of(name)] == pytest.approx(weight, abs=1e-10)
         for name, value in by_hand.trainable.items():
             torch.testing.assert_close(adapter.model.get_parameter(name).data, value.data, rtol=0, atol=1e-10)
 

@@ -62,7 +62,7 @@ def in_order(source: ArrayImages, count: int) -> list[tuple[torch.Tensor, list[i
 def test_warm_up_and_three_steps_equal_the_hand_written_ones(network, source, settings):
     adapter = driftlaw.adapt(network, "rmt", seed=7, train_data=source, **SMALL | settings)
     by_hand = ReferenceRmt(network, adapter.projector, **{k: v for k, v in settings.items() if k != "warm_up_images"})
-    by_hand.take_prototypes(in_order(source, 40), 4)
+    by_hand.compute_prototypes(in_order(source, 40), 4)
     if not settings.get("source_free") and settings.get("warm_up_images") != 0:
         by_hand.warm_up([images for images, _ in in_order(source, 24)])
     generator = copy.deepcopy(adapter.generator).clone_state()  # the projector has been drawn from it already

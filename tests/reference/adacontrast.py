@@ -1,4 +1,4 @@
-"""AdaContrast written out by hand: an image, a neighbour and a key at a time; nothing of driftlaw is used."""
+"""AdaContrast, one image, neighbour and key at a time; nothing of driftlaw is used."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from tests.reference.components import GradientHistory, softmax
+
 
 class ReferenceAdaContrast:
-    """A model, its momentum model, and two plain lists of what is remembered; the views are handed to each step."""
+    """A model, its momentum model, and two lists of stored features. The test passes in the views.
+
+    Attributes:
+        gradients: the gradients of all steps, without weight decay.
+    """
 
     def __init__(self, model: nn.Module, **settings) -> None:
         self.settings = {
@@ -30,18 +36,19 @@ class ReferenceAdaContrast:
         self.bank: list[tuple[Tensor, Tensor]] = []
         self.queue: list[tuple[Tensor, int]] = []
         self.images_seen = 0
+        self.gradients: GradientHistory = {}
 
     def step(self, images: Tensor, weak: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, list[int]]:
-        """Learn from the views, then answer; return the answer and the pseudo-labels."""
+        """Update on the views, then predict; return the logits and the pseudo-labels."""
         with torch.no_grad():
             keys = [_unit(feature) for feature in self.momentum_model.forward_features(key)]
         self.model.train()
         labels = self._pseudo_labels(weak)
-        self._descend(self._loss(query, keys, labels))
+        self._update(self._loss(query, keys, labels))
         with torch.no_grad():
             features = self.momentum_model.forward_features(weak)
-            answers = self.momentum_model.forward_head(features)
-            self.bank += [(_unit(feature), _softmax(row)) for feature, row in zip(features, answers, strict=True)]
+            logits = self.momentum_model.forward_head(features)
+            self.bank += [(_unit(feature), softmax(row)) for feature, row in zip(features, logits, strict=True)]
             self.queue += list(zip(keys, labels, strict=True))
             self.bank = self.bank[-self.settings["memory_size"] :]
             self.queue = self.queue[-self.settings["memory_size"] :]
@@ -54,44 +61,45 @@ class ReferenceAdaContrast:
     def _pseudo_labels(self, weak: Tensor) -> list[int]:
         with torch.no_grad():
             features = self.model.forward_features(weak)
-            answers = self.model.forward_head(features)
+            logits = self.model.forward_head(features)
         if self.images_seen < self.settings["own_label_images"]:
-            return [int(row.argmax()) for row in answers]
+            return [int(row.argmax()) for row in logits]
         labels = []
         for feature in features:
             cosines = [float(_unit(feature) @ other) for other, _ in self.bank]
-            order = sorted(range(len(cosines)), key=lambda place: -cosines[place])
+            order = sorted(range(len(cosines)), key=lambda index: -cosines[index])
             nearest = order[: self.settings["neighbours"]]
-            votes = sum(self.bank[place][1] for place in nearest) / len(nearest)
+            votes = sum(self.bank[index][1] for index in nearest) / len(nearest)
             labels.append(int(votes.argmax()))
         return labels
 
     def _loss(self, query: Tensor, keys: list[Tensor], labels: list[int]) -> Tensor:
         features = self.model.forward_features(query)
-        answers = [_softmax(row) for row in self.model.forward_head(features)]
+        probabilities = [softmax(row) for row in self.model.forward_head(features)]
         count = len(labels)
         classification = contrast = torch.zeros((), dtype=query.dtype)
-        for answer, feature, key, label in zip(answers, features, keys, labels, strict=True):
-            classification = classification - answer[label].log() / count
+        for row, feature, key, label in zip(probabilities, features, keys, labels, strict=True):
+            classification = classification - row[label].log() / count
             positive = (_unit(feature) @ key / self.settings["temperature"]).exp()
             total = positive
-            for other, its_label in self.queue:
-                if its_label != label:
+            for other, other_label in self.queue:
+                if other_label != label:
                     total = total + (_unit(feature) @ other / self.settings["temperature"]).exp()
             contrast = contrast - (positive / total).log() / count
-        mean = sum(answers) / count
-        diversity = sum(share * share.log() for share in mean)
+        mean = sum(probabilities) / count
+        diversity = sum(p * p.log() for p in mean)
         return (
             self.settings["classification_weight"] * classification
             + self.settings["contrast_weight"] * contrast
             + self.settings["diversity_weight"] * diversity
         )
 
-    def _descend(self, loss: Tensor) -> None:
-        """SGD with weight decay, momentum 0.9 and Nesterov's look ahead."""
+    def _update(self, loss: Tensor) -> None:
+        """Take one step of SGD with weight decay and Nesterov momentum 0.9."""
         self.model.zero_grad()
         loss.backward()
         for name, value in self.model.named_parameters():
+            self.gradients.setdefault(value, []).append(value.grad.clone())
             gradient = value.grad + self.settings["weight_decay"] * value.data
             self.velocity[name] = 0.9 * self.velocity[name] + gradient
             value.data = value.data - self.settings["learning_rate"] * (gradient + 0.9 * self.velocity[name])
@@ -99,8 +107,3 @@ class ReferenceAdaContrast:
 
 def _unit(feature: Tensor) -> Tensor:
     return feature / (feature * feature).sum().sqrt()
-
-
-def _softmax(logits: Tensor) -> Tensor:
-    raised = logits.exp()
-    return raised / raised.sum()

@@ -1,46 +1,34 @@
-"""TENT and BN-1 written out by hand, with plain torch and no part of driftlaw."""
+"""TENT and BN-1 with plain torch; nothing of driftlaw is used."""
 
 from __future__ import annotations
-
-import copy
 
 import torch
 from torch import Tensor, nn
 
+from tests.reference.components import GradientHistory, entropy, make_optimizer, minimize, with_batch_statistics
+
 
 def norm_logits(model: nn.Module, images: Tensor) -> Tensor:
-    """BN-1: a copy of the network in which every BatchNorm uses the batch at hand."""
-    own = copy.deepcopy(model).eval()
-    for module in own.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.running_mean = module.running_var = None
+    """Return the logits of BN-1, which normalizes with the statistics of the batch."""
     with torch.no_grad():
-        return own(images)
+        return with_batch_statistics(model)(images)
 
 
 class ReferenceTent:
-    """TENT: one Adam or SGD over scale and shift, the entropy an image at a time."""
+    """TENT: entropy minimisation over scale and shift of BatchNorm layers.
+
+    Attributes:
+        gradients: the gradients of all steps.
+    """
 
     def __init__(self, model: nn.Module, *, optimizer: str, learning_rate: float) -> None:
-        self.model = copy.deepcopy(model).eval()
-        scale_and_shift = []
-        for module in self.model.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.running_mean = module.running_var = None
-                scale_and_shift += [module.weight, module.bias]
-        if optimizer == "adam":
-            self.optimizer = torch.optim.Adam(scale_and_shift, lr=learning_rate, betas=(0.9, 0.999), eps=1e-8)
-        else:
-            self.optimizer = torch.optim.SGD(scale_and_shift, lr=learning_rate, momentum=0.9, nesterov=True)
+        self.model = with_batch_statistics(model)
+        norms = [module for module in self.model.modules() if isinstance(module, nn.BatchNorm2d)]
+        scale_and_shift = [value for norm in norms for value in (norm.weight, norm.bias)]
+        self.optimizer = make_optimizer(optimizer, scale_and_shift, learning_rate)
+        self.gradients: GradientHistory = {}
 
     def step(self, images: Tensor) -> Tensor:
-        answer = self.model(images)
-        loss = torch.zeros((), dtype=images.dtype)
-        for row in answer:
-            probabilities = row.exp() / row.exp().sum()
-            for probability in probabilities:
-                loss = loss - probability * probability.log() / len(images)
-        self.model.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        return answer.detach()
+        logits = self.model(images)
+        minimize(entropy(logits), self.optimizer, self.gradients)
+        return logits.detach()

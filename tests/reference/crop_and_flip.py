@@ -1,19 +1,19 @@
-"""Random crops and flips, image by image and pixel by pixel."""
+"""Random crops and flips, one pixel at a time."""
 
 import torch
 
 
 def crop_and_flip(images, tops, lefts, mirrored, padding):
-    """Return images (n, c, h, w), each cropped from its black-padded self at (top, left), then maybe mirrored."""
+    """Return images (n, c, h, w), each zero-padded, cropped at (top, left) and flipped if ``mirrored``."""
     count, channels, height, width = images.shape
     out = torch.zeros_like(images)
-    for number in range(count):
+    for image in range(count):
         for channel in range(channels):
             for row in range(height):
                 for column in range(width):
-                    from_row = int(tops[number]) + row - padding
-                    from_column = int(lefts[number]) + column - padding
+                    from_row = int(tops[image]) + row - padding
+                    from_column = int(lefts[image]) + column - padding
                     if 0 <= from_row < height and 0 <= from_column < width:
-                        place = width - 1 - column if mirrored[number] else column
-                        out[number, channel, row, place] = images[number, channel, from_row, from_column]
+                        target = width - 1 - column if mirrored[image] else column
+                        out[image, channel, row, target] = images[image, channel, from_row, from_column]
     return out

@@ -1,4 +1,4 @@
-"""One GTTA-MIX step written out, an image at a time; nothing of driftlaw is used."""
+"""One GTTA-MIX step, one image at a time; nothing of driftlaw is used."""
 
 from __future__ import annotations
 
@@ -7,11 +7,22 @@ import math
 import torch
 from torch import Tensor, nn
 
-from tests.reference.cotta import labelled_cross_entropy, optimizer_of, probabilities, with_batch_statistics
+from tests.reference.components import (
+    GradientHistory,
+    labelled_cross_entropy,
+    make_optimizer,
+    minimize,
+    softmax,
+    with_batch_statistics,
+)
 
 
 class ReferenceGtta:
-    """A network and the running mean confidence; the source batch is handed to each step."""
+    """A model and the running mean of its confidence. The test passes in the batch of training images.
+
+    Attributes:
+        gradients: the gradients of all steps.
+    """
 
     def __init__(self, model: nn.Module, **settings) -> None:
         self.settings = {
@@ -22,32 +33,32 @@ class ReferenceGtta:
             "first_confidence": 0.9,
         } | settings
         self.model = with_batch_statistics(model)
-        self.optimizer = optimizer_of(self.settings, self.model.parameters())
+        self.optimizer = make_optimizer(
+            self.settings["optimizer"], self.model.parameters(), self.settings["learning_rate"]
+        )
         self.confidence = self.settings["first_confidence"]
+        self.gradients: GradientHistory = {}
 
-    def step(self, images: Tensor, originals: Tensor, labels: list[int]) -> tuple[Tensor, int]:
-        """Return the answer and how many pseudo-labels were kept."""
+    def step(self, images: Tensor, train_images: Tensor, labels: list[int]) -> tuple[Tensor, int]:
+        """Predict and update; return the logits and the number of pseudo-labels that were used."""
         with torch.no_grad():
-            predicted = [probabilities(row) for row in self.model(images)]
-            of_source = [probabilities(row) for row in self.model(originals)]
-        sure = [float(row.max()) for row in predicted]
+            predicted = [softmax(row) for row in self.model(images)]
+            predicted_train = [softmax(row) for row in self.model(train_images)]
+        confidences = [float(row.max()) for row in predicted]
         momentum = self.settings["confidence_momentum"]
-        self.confidence = momentum * self.confidence + (1 - momentum) * sum(sure) / len(sure)
-        kept = [number for number, value in enumerate(sure) if value >= math.sqrt(self.confidence)]
+        self.confidence = momentum * self.confidence + (1 - momentum) * sum(confidences) / len(confidences)
+        kept = [index for index, value in enumerate(confidences) if value >= math.sqrt(self.confidence)]
         mixed = []
-        for original, own in zip(originals, of_source, strict=True):
-            likeness = [float((own * other).sum()) for other in predicted]
-            partner = images[likeness.index(max(likeness))]
+        for train_image, train_prediction in zip(train_images, predicted_train, strict=True):
+            similarities = [float((train_prediction * prediction).sum()) for prediction in predicted]
+            partner = images[similarities.index(max(similarities))]
             share = self.settings["test_share"]
-            mixed.append(share * partner + (1 - share) * original)
-        self._descend(labelled_cross_entropy(self.model(torch.stack(mixed)), labels))
-        answer = self.model(images)
+            mixed.append(share * partner + (1 - share) * train_image)
+        loss = labelled_cross_entropy(self.model(torch.stack(mixed)), labels)
+        minimize(loss, self.optimizer, self.gradients)
+        logits = self.model(images)
         if kept:
-            pseudo_labels = [int(predicted[number].argmax()) for number in kept]
-            self._descend(labelled_cross_entropy(torch.stack([answer[number] for number in kept]), pseudo_labels))
-        return answer.detach(), len(kept)
-
-    def _descend(self, loss: Tensor) -> None:
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
+            pseudo_labels = [int(predicted[index].argmax()) for index in kept]
+            loss = labelled_cross_entropy(torch.stack([logits[index] for index in kept]), pseudo_labels)
+            minimize(loss, self.optimizer, self.gradients)
+        return logits.detach(), len(kept)

@@ -1,4 +1,4 @@
-"""RMT written out: prototypes, warm-up and a step, an image at a time; nothing of driftlaw is used."""
+"""RMT: prototypes, warm-up and one step, one image at a time; nothing of driftlaw is used."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from tests.reference.cotta import (
-    cross_entropy,
+from tests.reference.components import (
+    GradientHistory,
+    cosine,
+    ema_update,
     labelled_cross_entropy,
-    optimizer_of,
-    slow_average,
+    make_optimizer,
+    minimize,
+    symmetric_cross_entropy,
     with_batch_statistics,
 )
 
 
 class ReferenceRmt:
-    """Student, teacher, projector and prototypes; all that is drawn is handed in."""
+    """Student, teacher, projector and prototypes. The test passes in everything that is random.
+
+    Attributes:
+        gradients: the gradients of student and projector in all steps, those of the warm-up first.
+    """
 
     def __init__(self, model: nn.Module, projector: nn.Module, **settings) -> None:
         self.settings = {
@@ -33,62 +40,55 @@ class ReferenceRmt:
         self.student, self.teacher = with_batch_statistics(model), with_batch_statistics(model)
         self.projector = copy.deepcopy(projector)
         parameters = [*self.student.parameters(), *self.projector.parameters()]
-        self.optimizer = optimizer_of(self.settings, parameters)
+        self.optimizer = make_optimizer(self.settings["optimizer"], parameters, self.settings["learning_rate"])
+        self.gradients: GradientHistory = {}
 
-    def take_prototypes(self, batches: list[tuple[Tensor, list[int]]], num_classes: int) -> None:
-        members: dict[int, list[Tensor]] = {label: [] for label in range(num_classes)}
+    def compute_prototypes(self, batches: list[tuple[Tensor, list[int]]], num_classes: int) -> None:
+        features_by_class: dict[int, list[Tensor]] = {label: [] for label in range(num_classes)}
         with torch.no_grad():
             for images, labels in batches:
                 for feature, label in zip(self.student.forward_features(images), labels, strict=True):
-                    members[label].append(feature)
-        self.prototypes = [sum(features) / len(features) for features in members.values()]
+                    features_by_class[label].append(feature)
+        self.prototypes = [sum(features) / len(features) for features in features_by_class.values()]
 
     def warm_up(self, batches: list[Tensor]) -> None:
-        rate = self.settings["learning_rate"]
-        for number, images in enumerate(batches):
-            self.optimizer.param_groups[0]["lr"] = rate * (number + 1) / len(batches)
-            self._descend(symmetric(self.student(images), self.teacher(images).detach()))
-        self.optimizer.param_groups[0]["lr"] = rate
+        learning_rate = self.settings["learning_rate"]
+        for index, images in enumerate(batches):
+            self.optimizer.param_groups[0]["lr"] = learning_rate * (index + 1) / len(batches)
+            self._update(symmetric_cross_entropy(self.student(images), self.teacher(images).detach()))
+        self.optimizer.param_groups[0]["lr"] = learning_rate
 
-    def step(self, images: Tensor, augmented: Tensor, originals: Tensor, labels: list[int]) -> Tensor:
+    def step(self, images: Tensor, augmented: Tensor, train_images: Tensor, labels: list[int]) -> Tensor:
+        """Predict with student and teacher, and update; return the sum of their logits."""
         features, features_augmented = self.student.forward_features(images), self.student.forward_features(augmented)
         logits, logits_augmented = self.student.head(features), self.student.head(features_augmented)
-        taught = self.teacher(images).detach()
-        agreement = symmetric(logits, taught) / 2 + symmetric(logits_augmented, taught) / 2
+        teacher_logits = self.teacher(images).detach()
+        agreement = symmetric_cross_entropy(logits, teacher_logits) / 2
+        agreement = agreement + symmetric_cross_entropy(logits_augmented, teacher_logits) / 2
         loss = self.settings["agreement_weight"] * agreement
-        loss = loss + self.settings["contrast_weight"] * self._contrast(features, features_augmented)
+        loss = loss + self.settings["contrast_weight"] * self._contrastive_loss(features, features_augmented)
         if not self.settings["source_free"]:
-            replayed = labelled_cross_entropy(self.student(originals), labels)
-            loss = loss + self.settings["source_weight"] * replayed
-        self._descend(loss)
-        return (logits + taught).detach()
+            replay = labelled_cross_entropy(self.student(train_images), labels)
+            loss = loss + self.settings["source_weight"] * replay
+        self._update(loss)
+        return (logits + teacher_logits).detach()
 
-    def _contrast(self, features: Tensor, augmented: Tensor) -> Tensor:
-        """Each view of an image against every other view of every image."""
+    def _contrastive_loss(self, features: Tensor, augmented: Tensor) -> Tensor:
+        """Compare each view of an image with every other view of every image."""
         views: list[tuple[int, Tensor]] = []
-        for number, (own, other) in enumerate(zip(features, augmented, strict=True)):
-            likeness = [float(cosine(own.detach(), prototype)) for prototype in self.prototypes]
-            near = self.prototypes[likeness.index(max(likeness))]
-            views += [(number, self.projector(view[None])[0]) for view in (near, own, other)]
+        for image, (feature, feature_augmented) in enumerate(zip(features, augmented, strict=True)):
+            similarities = [float(cosine(feature.detach(), prototype)) for prototype in self.prototypes]
+            nearest = self.prototypes[similarities.index(max(similarities))]
+            views += [(image, self.projector(view[None])[0]) for view in (nearest, feature, feature_augmented)]
         total = torch.zeros((), dtype=features.dtype)
-        for place, (number, anchor) in enumerate(views):
-            others = [(n, cosine(anchor, view)) for p, (n, view) in enumerate(views) if p != place]
-            raised = [(similarity / self.settings["temperature"]).exp() for _, similarity in others]
-            for (n, _), value in zip(others, raised, strict=True):
-                if n == number:
-                    total = total - (value / sum(raised)).log() / 2
+        for index, (image, anchor) in enumerate(views):
+            others = [view for i, view in enumerate(views) if i != index]
+            terms = [(cosine(anchor, view) / self.settings["temperature"]).exp() for _, view in others]
+            for (other_image, _), term in zip(others, terms, strict=True):
+                if other_image == image:
+                    total = total - (term / sum(terms)).log() / 2
         return total / len(views)
 
-    def _descend(self, loss: Tensor) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimizer.step()
-        slow_average(self.teacher, self.student, self.settings["teacher_momentum"])
-
-
-def symmetric(one: Tensor, other: Tensor) -> Tensor:
-    return cross_entropy(one, other) / 2 + cross_entropy(other, one) / 2
-
-
-def cosine(one: Tensor, other: Tensor) -> Tensor:
-    return (one * other).sum() / ((one * one).sum().sqrt() * (other * other).sum().sqrt())
+    def _update(self, loss: Tensor) -> None:
+        minimize(loss, self.optimizer, self.gradients)
+        ema_update(self.teacher, self.student, self.settings["teacher_momentum"])

@@ -1,51 +1,42 @@
-"""Surgical tuning written out by hand for a network whose parts are named: plain torch and no part of driftlaw."""
+"""Surgical fine-tuning of a model whose stages are given by name prefixes; nothing of driftlaw is used."""
 
 from __future__ import annotations
 
-import copy
-
-import torch
 from torch import Tensor, nn
+
+from tests.reference.components import GradientHistory, entropy, make_optimizer, minimize, with_batch_statistics
 
 
 class ReferenceSurgical:
-    """Entropy minimisation over the parameters whose names begin with one of some beginnings.
+    """Entropy minimisation over the parameters whose names start with one of some prefixes.
 
     Args:
-        model: the network.
-        beginnings: of the names of what learns.
-        norm_only: whether of these only BatchNorm's scale and shift learn.
+        model: the source model.
+        prefixes: name prefixes of the trainable parameters.
+        norm_only: if True, only scale and shift of BatchNorm layers among them are trainable.
         optimizer: ``adam`` or ``sgd``.
         learning_rate: its step size.
+
+    Attributes:
+        gradients: the gradients of all steps.
     """
 
     def __init__(
-        self, model: nn.Module, beginnings: list[str], *, norm_only: bool, optimizer: str, learning_rate: float
+        self, model: nn.Module, prefixes: list[str], *, norm_only: bool, optimizer: str, learning_rate: float
     ) -> None:
-        self.model = copy.deepcopy(model).eval()
+        self.model = with_batch_statistics(model)
         self.trainable: dict[str, nn.Parameter] = {}
         for path, module in self.model.named_modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.running_mean = module.running_var = None  # so that it always uses the batch at hand
             for name, value in module.named_parameters(recurse=False):
-                full = f"{path}.{name}"
-                inside = any(full.startswith(beginning) for beginning in beginnings)
-                if inside and (isinstance(module, nn.BatchNorm2d) or not norm_only):
-                    self.trainable[full] = value
-        if optimizer == "adam":
-            self.optimizer = torch.optim.Adam(self.trainable.values(), lr=learning_rate, betas=(0.9, 0.999), eps=1e-8)
-        else:
-            self.optimizer = torch.optim.SGD(self.trainable.values(), lr=learning_rate, momentum=0.9, nesterov=True)
+                full_name = f"{path}.{name}"
+                selected = any(full_name.startswith(prefix) for prefix in prefixes)
+                if selected and (isinstance(module, nn.BatchNorm2d) or not norm_only):
+                    self.trainable[full_name] = value
+        self.optimizer = make_optimizer(optimizer, list(self.trainable.values()), learning_rate)
+        self.gradients: GradientHistory = {}
 
     def step(self, images: Tensor) -> Tensor:
-        """Answer, then one step down the entropy, an image at a time."""
-        answer = self.model(images)
-        loss = torch.zeros((), dtype=images.dtype)
-        for row in answer:
-            probabilities = row.exp() / row.exp().sum()
-            for probability in probabilities:
-                loss = loss - probability * probability.log() / len(images)
-        self.model.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        return answer.detach()
+        """Predict, then take one step on the entropy."""
+        logits = self.model(images)
+        minimize(entropy(logits), self.optimizer, self.gradients)
+        return logits.detach()

@@ -1,4 +1,4 @@
-"""Strong views written from their description, a pixel at a time."""
+"""Strong views (AdaContrast), one pixel at a time."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 NAMES = ("brightness", "contrast", "saturation", "hue")
 
 
-def reference_strong_view(images: np.ndarray, draw) -> np.ndarray:
-    """Apply to each of images (n, 3, h, w) in [0, 1] what was drawn for it."""
-    return np.stack([_one(image, draw, number) for number, image in enumerate(images)])
+def reference_strong_view(images: np.ndarray, params) -> np.ndarray:
+    """Apply to each image (n, 3, h, w) in [0, 1] its own parameters."""
+    return np.stack([_view_of_image(image, params, index) for index, image in enumerate(images)])
 
 
-def _one(image: np.ndarray, draw, number: int) -> np.ndarray:
+def _view_of_image(image: np.ndarray, params, index: int) -> np.ndarray:
     image = np.clip(image, 0, 1)
-    if draw.jittered[number]:
-        for operation in draw.order[number].tolist():
-            image = jitter(image, NAMES[operation], float(draw.amounts[number, operation]))
-    if draw.grayscale[number]:
+    if params.jittered[index]:
+        for operation in params.order[index].tolist():
+            image = jitter(image, NAMES[operation], float(params.amounts[index, operation]))
+    if params.grayscale[index]:
         image = np.stack([luminance(image)] * 3)
-    if draw.blurred[number]:
-        image = _blur(image, float(draw.sigmas[number]))
-    return image[:, :, ::-1] if draw.flipped[number] else image
+    if params.blurred[index]:
+        image = _blur(image, float(params.sigmas[index]))
+    return image[:, :, ::-1] if params.flipped[index] else image
 
 
 def luminance(image: np.ndarray) -> np.ndarray:
@@ -32,14 +32,14 @@ def luminance(image: np.ndarray) -> np.ndarray:
 
 
 def jitter(image: np.ndarray, name: str, amount: float) -> np.ndarray:
-    """Change the colours of one image (3, h, w)."""
+    """Change the color of one image (3, h, w)."""
     if name == "hue":
         _, height, width = image.shape
         turned = np.empty_like(image)
         for y in range(height):
             for x in range(width):
-                its_hue, saturation, value = colorsys.rgb_to_hsv(*image[:, y, x])
-                turned[:, y, x] = colorsys.hsv_to_rgb((its_hue + amount) % 1.0, saturation, value)
+                pixel_hue, saturation, value = colorsys.rgb_to_hsv(*image[:, y, x])
+                turned[:, y, x] = colorsys.hsv_to_rgb((pixel_hue + amount) % 1.0, saturation, value)
         return turned
     if name == "gamma":
         return np.clip(np.maximum(image, 1e-8) ** amount, 0, 1)
@@ -48,7 +48,7 @@ def jitter(image: np.ndarray, name: str, amount: float) -> np.ndarray:
 
 
 def _blur(image: np.ndarray, sigma: float) -> np.ndarray:
-    """A 13×13 Gaussian; beyond the edge the last pixel goes on."""
+    """Apply a 13×13 Gaussian with edge values replicated outside."""
     _, height, width = image.shape
     weights = [math.exp(-0.5 * (distance / sigma) ** 2) for distance in range(-6, 7)]
     total = sum(weights)
