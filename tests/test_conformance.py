@@ -1,4 +1,4 @@
-"""Every check on every method, stream and corruption that is listed: a new one is tested because it exists."""
+"""Conformance tests of every listed method, stream schedule and corruption; new ones are included automatically."""
 
 from collections import Counter
 from itertools import islice
@@ -32,18 +32,20 @@ OTHER_SETTINGS = [
     ("adacontrast", {"memory_size": 16, "own_label_images": 8}),
     ("surgical", {"tuned": "all", "part": "from", "optimizer": "sgd"}),
 ]
-DEEPER = [check for check in CHECKS if check.__name__ in ("reset_equals_fresh", "saving_and_loading_changes_nothing")]
+STATE_CHECKS = [
+    check for check in CHECKS if check.__name__ in ("reset_restores_initial_state", "save_and_load_continue_exactly")
+]
 
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("method", list_methods())
-def test_a_method_keeps_its_promises(method, check):
+def test_method_conforms(method, check):
     check(method)
 
 
-@pytest.mark.parametrize("check", DEEPER)
+@pytest.mark.parametrize("check", STATE_CHECKS)
 @pytest.mark.parametrize(("method", "settings"), OTHER_SETTINGS, ids=str)
-def test_settings_that_keep_other_state_keep_it_whole(method, settings, check):
+def test_state_is_complete_with_other_settings(method, settings, check):
     check(method, settings)
 
 
@@ -56,11 +58,11 @@ ORDERS = get_args(StreamSettings.model_fields["order"].annotation)
 
 
 @pytest.fixture(scope="module")
-def source():
+def dataset():
     generator = np.random.default_rng(0)
     images = generator.integers(256, size=(COUNT, 32, 32, 3), dtype=np.uint8)
     return ArrayImages(
-        "made-up", images, generator.integers(CLASSES, size=COUNT), [f"class {n}" for n in range(CLASSES)]
+        "synthetic", images, generator.integers(CLASSES, size=COUNT), [f"class {n}" for n in range(CLASSES)]
     )
 
 
@@ -70,7 +72,7 @@ def schedule(request):
 
 
 @pytest.fixture(params=ORDERS)
-def stream(request, schedule, source):
+def stream(request, schedule, dataset):
     settings = StreamSettings(
         schedule=schedule,
         corruptions=NAMES[1:2] if schedule == "single" else NAMES,
@@ -79,10 +81,10 @@ def stream(request, schedule, source):
         rounds=2,
         severity=3,
     )
-    return CorruptedStream(settings, Pixels(source, None, settings.corruption_seed, "cpu"))
+    return CorruptedStream(settings, Pixels(dataset, None, settings.corruption_seed, "cpu"))
 
 
-def sizes_of_stretches(batches):
+def batch_sizes_by_segment(batches):
     sizes = []
     for batch in batches:
         if batch.starts_domain:
@@ -99,14 +101,14 @@ def assert_equal_batches(one, other):
         assert (left.domain, left.index, left.starts_domain) == (right.domain, right.index, right.starts_domain)
 
 
-def test_two_passes_give_the_same_bits(stream):
+def test_iterating_twice_gives_identical_batches(stream):
     first = list(stream)
     torch.manual_seed(1)
     np.random.seed(1)
     assert_equal_batches(first, list(stream))
 
 
-def test_the_length_is_the_number_of_batches_and_they_are_numbered(stream):
+def test_length_is_the_index_of_batches(stream):
     assert [batch.index for batch in stream] == list(range(len(stream)))
 
 
@@ -117,48 +119,48 @@ def test_images_are_floats_in_0_to_1(stream):
         assert 0 <= batch.images.min() <= batch.images.max() <= 1
 
 
-def test_the_last_smaller_batch_is_kept(stream, schedule):
-    stretches = sizes_of_stretches(stream)
+def test_last_smaller_batch_is_kept(stream, schedule):
+    segments = batch_sizes_by_segment(stream)
     if schedule == "mixed":
-        assert stretches == [[BATCH_SIZE] * 8 + [2]]
+        assert segments == [[BATCH_SIZE] * 8 + [2]]
     else:
-        assert stretches == [[BATCH_SIZE, BATCH_SIZE, 6]] * (len(stream) // 3)
+        assert segments == [[BATCH_SIZE, BATCH_SIZE, 6]] * (len(stream) // 3)
 
 
-def test_going_on_from_a_batch_equals_skipping_to_it(stream):
+def test_iter_from_equals_skipping(stream):
     batches = list(stream)
     for first in (0, 1, 3, 4, len(batches) - 1, len(batches)):
         assert_equal_batches(batches[first:], list(stream.iter_from(first)))
 
 
-def test_labels_are_those_of_the_dataset_and_every_image_comes_once_a_domain(stream, source, schedule):
-    number_of = {}
-    clean = torch.from_numpy(source.images(np.arange(COUNT))).permute(0, 3, 1, 2)
+def test_every_image_occurs_once_per_domain_with_its_label(stream, dataset, schedule):
+    index_of = {}
+    clean = torch.from_numpy(dataset.images(np.arange(COUNT))).permute(0, 3, 1, 2)
     for name in NAMES:
         for severity in (1, 2, 3, 4, 5) if schedule == "gradual" else (3,):
             corrupted = clean if name == "clean" else corrupt(clean, name, severity)
-            for number, image in enumerate(corrupted):
-                number_of[image.float().div(255).numpy().tobytes()] = (name, number)
+            for index, image in enumerate(corrupted):
+                index_of[image.float().div(255).numpy().tobytes()] = (name, index)
     seen = []
     for batch in stream:
         for image, label in zip(batch.images, batch.labels.tolist(), strict=True):
-            name, number = number_of[image.numpy().tobytes()]
-            assert label == source.labels[number]
+            name, index = index_of[image.numpy().tobytes()]
+            assert label == dataset.labels[index]
             assert batch.domain.name in (name, "mixed")
-            seen.append((name, number))
+            seen.append((name, index))
     times = {"gradual": 9, "recurring": 2}.get(schedule, 1)
-    assert Counter(seen) == {(name, number): times for name in stream.settings.corruptions for number in range(COUNT)}
+    assert Counter(seen) == {(name, index): times for name in stream.settings.corruptions for index in range(COUNT)}
 
 
-def test_the_order_is_the_same_in_every_domain(stream, schedule):
+def test_order_is_the_same_in_every_domain(stream, schedule):
     if schedule == "mixed":
-        assert len(sizes_of_stretches(stream)) == 1
+        assert len(batch_sizes_by_segment(stream)) == 1
         return
     labels = torch.cat([batch.labels for batch in stream]).view(-1, COUNT)
     assert (labels == labels[0]).all()
 
 
-def test_a_recipe_is_plain_data_with_every_setting(stream):
+def test_recipe_contains_every_setting(stream):
     recipe = stream.recipe()
     assert set(StreamSettings.model_fields) <= set(recipe)
     assert recipe["images_per_domain"] == COUNT
@@ -177,9 +179,9 @@ def pixels():
 
 @pytest.mark.parametrize("name", list_corruptions("all"))
 class TestCorruption:
-    """What holds for every corruption."""
+    """Requirements for every corruption."""
 
-    def test_shape_dtype_and_range_are_kept_at_every_severity(self, name, pixels):
+    def test_shape_dtype_and_range_are_preserved(self, name, pixels):
         for severity in range(1, 6):
             for images in (pixels, pixels.float() / 255, pixels.double() / 255):
                 result = corrupt(images, name, severity)
@@ -188,12 +190,12 @@ class TestCorruption:
                 if images.is_floating_point():
                     assert 0 <= result.min() <= result.max() <= 1
 
-    def test_it_changes_the_images_and_leaves_those_handed_in_alone(self, name, pixels):
+    def test_returns_changed_images_and_leaves_the_input_unchanged(self, name, pixels):
         before = pixels.clone()
         assert not torch.equal(corrupt(pixels, name, 5), before)
         assert torch.equal(pixels, before)
 
-    def test_the_seed_alone_decides(self, name, pixels):
+    def test_seed_determines_result(self, name, pixels):
         torch.manual_seed(1)
         np.random.seed(1)
         first = corrupt(pixels, name, 3, seed=7)
@@ -203,7 +205,7 @@ class TestCorruption:
         assert torch.equal(corrupt(pixels, name, 3, seed=7), first)
         assert torch.equal(torch.get_rng_state(), before)
 
-    def test_an_image_is_corrupted_alike_in_any_batch(self, name, pixels):
+    def test_result_does_not_depend_on_the_batch(self, name, pixels):
         together = corrupt(pixels, name, 4, indices=[10, 11, 12])
         alone = corrupt(pixels[[2, 0]], name, 4, indices=[12, 10])
         assert torch.equal(alone, together[[2, 0]])

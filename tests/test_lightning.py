@@ -14,7 +14,7 @@ import driftlaw.lightning
 from driftlaw.base import Adapter
 from driftlaw.errors import UsageError
 from driftlaw.testing.fixtures import make_images, tiny_model
-from driftlaw.testing.snapshots import differences, network_of
+from driftlaw.testing.snapshots import differences, model_state
 
 
 class StandIn:
@@ -49,7 +49,7 @@ class Classifier(nn.Module):
 @pytest.mark.parametrize("stage", ["test", "predict"])
 def test_the_network_adapts_for_the_stage_and_is_the_one_it_was_afterwards(callbacks, stage):
     module = Classifier(backbone=tiny_model())
-    network, before = module.backbone, network_of(module)
+    network, before = module.backbone, model_state(module)
     callback = callbacks.AdaptWhileTesting("tent", learning_rate=0.01, seed=3)
     assert isinstance(callback, StandIn)
     getattr(callback, f"on_{stage}_start")(None, module)
@@ -61,7 +61,7 @@ def test_the_network_adapts_for_the_stage_and_is_the_one_it_was_afterwards(callb
     getattr(callback, f"on_{stage}_end")(None, module)
     assert module.backbone is network
     module.train()
-    assert differences(before, network_of(module)) == []
+    assert differences(before, model_state(module)) == []
     assert [name for name, _ in module.named_children()] == ["error", "backbone"]
 
 
@@ -123,7 +123,7 @@ def test_a_real_trainer_tests_with_it(tmp_path):
             return self.network(batch)
 
     module, callback = Module(), driftlaw.lightning.AdaptWhileTesting("tent")
-    network, before = module.network, network_of(module.network)["values"]
+    network, before = module.network, model_state(module.network)["values"]
     trainer = pl.Trainer(
         callbacks=[callback], logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu",
         default_root_dir=tmp_path,
@@ -135,4 +135,4 @@ def test_a_real_trainer_tests_with_it(tmp_path):
     expected = driftlaw.adapt(network, "tent")
     assert differences([expected(images) for images in batches], [answer.clone() for answer in answers]) == []
     assert module.network is network
-    assert differences(before, network_of(network)["values"]) == []
+    assert differences(before, model_state(network)["values"]) == []

@@ -44,6 +44,7 @@ class AdaContrast(Adapter, name="adacontrast"):
 
     title = "AdaContrast"
     paper = "Contrastive test-time adaptation, CVPR 2022"
+    predicts_before_update = False
     adapts = "all parameters, and running statistics"
     updates_running_stats = True
     forward_cost, backward_cost = 5, 2

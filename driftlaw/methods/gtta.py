@@ -35,6 +35,7 @@ class Gtta(Adapter, name="gtta"):
 
     title = "GTTA-MIX"
     paper = "Introducing intermediate domains for effective self-training during test-time, arXiv:2208.07736"
+    predicts_before_update = False
     needs_train_data = True
     adapts = "all parameters"
     forward_cost, backward_cost = 4, 4

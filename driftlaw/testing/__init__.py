@@ -1,10 +1,10 @@
-"""The conformance kit: what every method promises, as small checks that anyone may call on a method of their own.
+"""Conformance tests for test-time adaptation methods, to run on your own method.
 
 >>> from driftlaw.testing import check_method
 >>> [result.name for result in check_method("source") if not result.passed]
 []
 
-In a test of your own, one case a check::
+In your own test suite, run one test per check::
 
     @pytest.mark.parametrize("check", driftlaw.testing.CHECKS)
     def test_my_method_conforms(check):

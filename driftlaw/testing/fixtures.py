@@ -1,4 +1,4 @@
-"""What a check works on: a method with its settings, a tiny network, and images that are the same every time."""
+"""What the checks run on: a method with settings, small models, deterministic images, a stream, training data."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -21,54 +22,54 @@ SIZE = 16
 
 
 class CheckFailed(AssertionError):
-    """A promise that a method does not keep; the message says what was found."""
+    """A method does not meet a requirement; the message says what was found."""
 
 
 def expect(condition: bool, reason: str) -> None:
-    """Fail the check with ``reason`` unless ``condition`` holds."""
+    """Raise ``CheckFailed(reason)`` unless ``condition`` is true."""
     if not condition:
         raise CheckFailed(reason)
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A method under check: makes adapters around tiny networks."""
+class MethodUnderTest:
+    """A method and its settings, from which the checks create adapters around small models."""
 
     kind: type[Adapter]
     config: Settings
 
     @classmethod
-    def of(cls, method: Method, settings: Mapping[str, Any] | None = None) -> Subject:
-        """Return the subject for a class, name or file, or raise where the settings do not fit it."""
+    def create(cls, method: Method, settings: Mapping[str, Any] | None = None) -> MethodUnderTest:
+        """Find the method and validate its settings."""
         kind = find_method(method)
         return cls(kind, parse(kind.Config, settings or {}, where=f"method {kind.name}"))
 
-    def adapter(self, model: nn.Module | None = None, *, seed: int = 0) -> Adapter:
-        """Return a new adapter, around a tiny wide resnet unless told."""
-        source = SyntheticDataset() if self.kind.needs_train_data else None
-        return self.kind(tiny_model() if model is None else model, self.config, seed=seed, train_data=source)
+    def adapter(self, model: nn.Module | None = None, *, seed: int = 0, config: Settings | None = None) -> Adapter:
+        """Return a new adapter around ``model``, or around a tiny Wide ResNet if None."""
+        train_data = SyntheticDataset() if self.kind.needs_train_data else None
+        return self.kind(model or tiny_model(), config or self.config, seed=seed, train_data=train_data)
 
-    def stepped(self, steps: int = 3) -> Adapter:
-        """Return a new adapter that has answered some batches."""
+    def adapter_after(self, steps: int = 3) -> Adapter:
+        """Return a new adapter that has run batches 0, 1, …, steps - 1."""
         adapter = self.adapter()
-        take_steps(adapter, range(steps))
+        run_batches(adapter, range(steps))
         return adapter
 
 
-def take_steps(adapter: Adapter, numbers: range) -> list[Tensor]:
-    """Return the adapter's answers to the batches of these numbers."""
-    return [adapter(make_images(number)) for number in numbers]
+def run_batches(adapter: Adapter, indices: range) -> list[Tensor]:
+    """Run the adapter on the batches with these indices and return the logits of each."""
+    return [adapter(make_images(index)) for index in indices]
 
 
 def tiny_model() -> nn.Module:
-    """Return the same untrained WRN-10-1 every time; the global random state is left alone."""
+    """Return a WRN-10-1 with the same random weights every time, without changing the global random state."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return build_model("wrn_10_1", num_classes=CLASSES)
 
 
 def model_without_norm_layers() -> nn.Module:
-    """Return a small network of two convolutions and a linear head."""
+    """Return a small model of two convolutions and a linear head."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return nn.Sequential(
@@ -82,26 +83,26 @@ def model_without_norm_layers() -> nn.Module:
         )
 
 
-def make_images(number: int = 0, *, count: int = BATCH, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return batch ``number``: images (count, 3, 16, 16) in [0, 1]."""
-    generator = torch.Generator().manual_seed(number)
+def make_images(index: int = 0, *, count: int = BATCH, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return the batch with this index: random images (count, 3, 16, 16) in [0, 1]."""
+    generator = torch.Generator().manual_seed(index)
     return torch.rand(count, 3, SIZE, SIZE, generator=generator, dtype=torch.float64).to(dtype)
 
 
-class Still(Adapter):
-    """Another method, whose state is nobody else's."""
+class OtherMethod(Adapter):
+    """A different method, whose state every method under test must reject."""
 
-    name = "driftlaw-checks-another-method"
-    title = "Another method"
+    name = "driftlaw-testing-other-method"
+    title = "Other method"
 
     @torch.no_grad()
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
-        """Answer the batch."""
+        """Return the model's logits."""
         return StepOutput(self.model(images))
 
 
 class TinyStream(Stream):
-    """Three labelled batches of two domains."""
+    """A stream of three labelled batches: two of one domain, then one of another."""
 
     num_classes = CLASSES
 
@@ -115,29 +116,29 @@ class TinyStream(Stream):
             yield Batch(make_images(index), labels, domain, index, starts_domain=index != 1)
 
     def recipe(self) -> dict[str, Any]:
-        """Return what a record says of the stream."""
+        """Return the description of the stream for a record's header."""
         return {"made_up_for": "driftlaw check"}
 
 
 class SyntheticDataset:
-    """Training data for methods that ask for some: a dozen labelled images with the face of a dataset."""
+    """Twelve random labelled images: training data for methods that need some."""
 
-    name = "made-up"
+    name = "synthetic"
     num_classes = CLASSES
     image_shape = (SIZE, SIZE)
 
     def __init__(self) -> None:
-        self.class_names = [f"class {number}" for number in range(CLASSES)]
+        self.class_names = [f"class {index}" for index in range(CLASSES)]
         self.labels = np.arange(3 * CLASSES, dtype=np.int64) % CLASSES
         self._pixels = np.random.default_rng(0).integers(256, size=(len(self.labels), SIZE, SIZE, 3), dtype=np.uint8)
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def images(self, indices: Any) -> np.ndarray:
+    def images(self, indices: npt.ArrayLike) -> npt.NDArray[np.uint8]:
         """Return the images at ``indices`` as uint8 (k, h, w, 3)."""
         return self._pixels[np.asarray(indices, dtype=np.int64)]
 
     def facts(self) -> dict[str, Any]:
-        """Return plain data for a record's header."""
+        """Return the description of the dataset for a record's header."""
         return {"name": self.name, "split": "train", "count": len(self), "origin": "random pixels"}

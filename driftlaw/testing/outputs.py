@@ -1,7 +1,8 @@
-"""Checks of what a method answers, and of what it says to what it cannot answer."""
+"""Checks of a method's outputs: metadata, logits, diagnostics, and errors for input it cannot process."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -10,155 +11,178 @@ import torch
 from torch import Tensor
 
 from driftlaw.base import Adapter, StepOutput
-from driftlaw.errors import UsageError
+from driftlaw.errors import DriftlawWarning, UsageError
 from driftlaw.testing.fixtures import (
     BATCH,
     CLASSES,
-    Subject,
+    MethodUnderTest,
     expect,
     make_images,
     model_without_norm_layers,
-    take_steps,
+    run_batches,
     tiny_model,
 )
-from driftlaw.testing.snapshots import differences, named, state_of
+from driftlaw.testing.snapshots import differences, list_names, same, state_of
 
 
-def it_says_what_it_is(subject: Subject) -> None:
-    """A name, a title, what learns, and settings that all have a default."""
-    kind = subject.kind
-    for fact in ("name", "title", "adapts"):
-        value = getattr(kind, fact, None)
-        expect(isinstance(value, str) and value != "", f'the class says nothing as its {fact}: write {fact} = "…"')
-    needed = [name for name, field in kind.Config.model_fields.items() if field.is_required()]
-    expect(not needed, f"these settings have no default: {', '.join(needed)}")
-    expect(bool(kind.Config.model_config.get("frozen")), "Config can be changed: derive it from driftlaw's Settings")
+def declares_metadata(method: MethodUnderTest) -> None:
+    """The class declares name, title and adapts, and its settings are immutable and have defaults."""
+    kind = method.kind
+    for attribute in ("name", "title", "adapts"):
+        value = getattr(kind, attribute, None)
+        expect(isinstance(value, str) and value != "", f'The class does not declare {attribute} = "…".')
+    required = [name for name, field in kind.Config.model_fields.items() if field.is_required()]
+    expect(not required, f"These settings have no default: {', '.join(required)}.")
+    expect(bool(kind.Config.model_config.get("frozen")), "Config is mutable. Derive it from driftlaw's Settings.")
 
 
-def answers_have_the_right_shape_and_are_finite(subject: Subject) -> None:
-    """Logits (n, classes), finite, detached, in the model's dtype; facts are finite numbers or labelled vectors."""
-    adapter = subject.adapter()
-    for number in range(3):
-        output = adapter.step(make_images(number))
-        expect(isinstance(output, StepOutput), f"step {number} returned {type(output).__name__}: expected a StepOutput")
-        _expect_answer(output.logits, BATCH, torch.float32)
-        _expect_facts(adapter, output)
-    _expect_answer(adapter(make_images(3)), BATCH, torch.float32)
-    _expect_answer(adapter.predict(make_images(3)), BATCH, torch.float32)
+def logits_and_diagnostics_are_valid(method: MethodUnderTest) -> None:
+    """Logits are (n, classes), finite, detached, in the model's dtype; diagnostics are numbers or labelled vectors."""
+    adapter = method.adapter()
+    for index in range(3):
+        output = adapter.step(make_images(index))
+        expect(isinstance(output, StepOutput), f"update() returned a {type(output).__name__}, expected a StepOutput.")
+        _expect_logits(output.logits, BATCH, torch.float32)
+        _expect_diagnostics(adapter, output)
+    _expect_logits(adapter(make_images(3)), BATCH, torch.float32)
+    _expect_logits(adapter.predict(make_images(3)), BATCH, torch.float32)
 
 
-def modes_around_it_change_nothing(subject: Subject) -> None:
-    """The same answers and the same state under no_grad, under inference_mode, and after .eval() and .train()."""
-    expected = _path(subject.adapter(), nullcontext())
-    around = {
-        "under no_grad": _path(subject.adapter(), torch.no_grad()),
-        "under inference_mode": _path(subject.adapter(), torch.inference_mode()),
-        "after .eval()": _path(subject.adapter().eval(), nullcontext()),
-        "after .train()": _path(subject.adapter().train(), nullcontext()),
+def predicts_before_update(method: MethodUnderTest) -> None:
+    """The logits of a step are from before its update, unless the class declares predicts_before_update = False."""
+    if not getattr(method.kind, "predicts_before_update", True):
+        return
+    adapter, images = method.adapter_after(1), make_images(1)
+    saved = state_of(adapter)["saved"]
+    predicted = adapter.predict(images)
+    logits = adapter(images)
+    if torch.allclose(logits, predicted, rtol=1e-4, atol=1e-5):
+        return
+    # A method may predict with more than one pass, as CoTTA does; then its logits must not depend on the step size.
+    if "learning_rate" in type(method.config).model_fields:
+        other = method.adapter(config=method.config.model_copy(update={"learning_rate": 1e-30}))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DriftlawWarning)  # that the setting differs
+            other.load_state_dict(saved)
+        if same(logits, other(images)):
+            return
+    expect(
+        False,
+        "The logits of a step are from after its update. Return the logits that were computed before the update, "
+        "or declare predicts_before_update = False.",
+    )
+
+
+def independent_of_grad_and_train_mode(method: MethodUnderTest) -> None:
+    """Logits and state are the same under no_grad and inference_mode, and after .eval() and .train()."""
+    expected = _steps_within(nullcontext(), method.adapter())
+    results = {
+        "under no_grad": _steps_within(torch.no_grad(), method.adapter()),
+        "under inference_mode": _steps_within(torch.inference_mode(), method.adapter()),
+        "after .eval()": _steps_within(nullcontext(), method.adapter().eval()),
+        "after .train()": _steps_within(nullcontext(), method.adapter().train()),
     }
-    for name, path in around.items():
-        differing = differences(expected, path)
-        expect(not differing, f"{name} it does something else: {named(differing)} differ")
+    for name, result in results.items():
+        differing = differences(expected, result)
+        expect(not differing, f"Results differ {name}: {list_names(differing)}.")
 
 
-def a_batch_of_one_works_or_is_refused(subject: Subject) -> None:
-    """One image is answered, or refused with a UsageError that gives a reason and changes nothing."""
-    adapter = subject.adapter()
+def single_image_works_or_is_rejected(method: MethodUnderTest) -> None:
+    """A batch of one image is processed, or rejected with a UsageError that explains why and changes nothing."""
+    adapter = method.adapter()
     before = state_of(adapter)
     try:
-        answer = adapter(make_images(count=1))
+        logits = adapter(make_images(count=1))
     except UsageError as error:
-        expect(bool(str(error)), "a batch of one is refused without a reason")
+        expect(bool(str(error)), "A batch of one image was rejected with an empty message.")
         changed = differences(before, state_of(adapter))
-        expect(not changed, f"a batch of one is refused, but it changed {named(changed)}")
+        expect(not changed, f"A batch of one image was rejected, but changed {list_names(changed)}.")
     else:
-        _expect_answer(answer, 1, torch.float32)
+        _expect_logits(logits, 1, torch.float32)
 
 
-def a_model_without_norm_layers_works_or_is_refused(subject: Subject) -> None:
-    """A network without norm layers is adapted, or refused with a UsageError that gives a reason."""
+def model_without_norm_layers_works_or_is_rejected(method: MethodUnderTest) -> None:
+    """A model without normalisation layers is adapted, or rejected with a UsageError that explains why."""
     try:
-        adapter = subject.adapter(model_without_norm_layers())
-        answers = take_steps(adapter, range(2))
+        results = run_batches(method.adapter(model_without_norm_layers()), range(2))
     except UsageError as error:
-        expect(bool(str(error)), "a model without norm layers is refused without a reason")
+        expect(bool(str(error)), "A model without normalisation layers was rejected with an empty message.")
     else:
-        for answer in answers:
-            _expect_answer(answer, BATCH, torch.float32)
+        for logits in results:
+            _expect_logits(logits, BATCH, torch.float32)
 
 
-def wrong_input_is_refused_and_changes_nothing(subject: Subject) -> None:
-    """uint8, NaN, 0 to 255, a single image, an empty batch and no tensor at all: a UsageError, and nothing happened."""
-    adapter = subject.stepped(1)
+def rejects_invalid_input(method: MethodUnderTest) -> None:
+    """Invalid input (uint8, NaN, 0 to 255, one image, empty, no tensor) raises a UsageError and changes nothing."""
+    adapter = method.adapter_after(1)
     before = state_of(adapter)
-    for name, images in _wrong_inputs().items():
+    for name, images in _invalid_inputs().items():
         for call in (adapter.step, adapter.predict):
-            met_with = _what_happens(call, images)
-            expect(met_with == "UsageError", f"{name} given to {call.__name__}: {met_with}, expected a UsageError")
+            outcome = _outcome(call, images)
+            expect(outcome == "UsageError", f"{call.__name__}() with {name}: {outcome}, expected a UsageError.")
         changed = differences(before, state_of(adapter))
-        expect(not changed, f"{name} refused, but not without changing {named(changed)}")
+        expect(not changed, f"Rejecting {name} changed {list_names(changed)}.")
 
 
-def float64_models_work(subject: Subject) -> None:
-    """A float64 network is adapted in float64."""
-    adapter = subject.adapter(tiny_model().double())
-    for number in range(2):
-        _expect_answer(adapter(make_images(number, dtype=torch.float64)), BATCH, torch.float64)
+def supports_float64(method: MethodUnderTest) -> None:
+    """A float64 model is adapted in float64."""
+    adapter = method.adapter(tiny_model().double())
+    for index in range(2):
+        _expect_logits(adapter(make_images(index, dtype=torch.float64)), BATCH, torch.float64)
     changed = [name for name, value in adapter.model.named_parameters() if value.dtype != torch.float64]
-    expect(not changed, f"a float64 model's {named(changed)} became another dtype")
+    expect(not changed, f"Parameters of a float64 model changed their dtype: {list_names(changed)}.")
 
 
-def _path(adapter: Adapter, surroundings: AbstractContextManager[Any]) -> dict[str, Any]:
-    """Return two answers given inside the surroundings, a third from outside, and where that led."""
-    with surroundings:
-        answers = [answer.detach() for answer in take_steps(adapter, range(2))]
-    return {"answers": answers + take_steps(adapter, range(2, 3)), "state": state_of(adapter)}
+def _steps_within(context: AbstractContextManager[Any], adapter: Adapter) -> dict[str, Any]:
+    """Run two batches inside the context and one outside, and return the logits and the final state."""
+    with context:
+        logits = [value.detach() for value in run_batches(adapter, range(2))]
+    return {"logits": logits + run_batches(adapter, range(2, 3)), "state": state_of(adapter)}
 
 
-def _expect_answer(logits: Tensor, count: int, dtype: torch.dtype) -> None:
-    expect(isinstance(logits, Tensor), f"the answer is a {type(logits).__name__}: expected a tensor of logits")
+def _expect_logits(logits: Tensor, count: int, dtype: torch.dtype) -> None:
+    expect(isinstance(logits, Tensor), f"The result is a {type(logits).__name__}, expected a tensor of logits.")
     shape = tuple(logits.shape)
-    expect(shape == (count, CLASSES), f"logits of shape {shape}: expected {(count, CLASSES)}, one row an image")
-    expect(logits.dtype == dtype, f"logits are {logits.dtype}: expected the model's {dtype}")
-    expect(not logits.requires_grad, "logits carry a graph: detach them")
-    expect(bool(logits.isfinite().all()), "some logits are not finite")
+    expect(shape == (count, CLASSES), f"Logits have shape {shape}, expected {(count, CLASSES)}: one row per image.")
+    expect(logits.dtype == dtype, f"Logits are {logits.dtype}, expected the model's dtype {dtype}.")
+    expect(not logits.requires_grad, "Logits require grad. Detach them.")
+    expect(bool(logits.isfinite().all()), "Logits contain NaN or infinite values.")
 
 
-def _expect_facts(adapter: Adapter, output: StepOutput) -> None:
+def _expect_diagnostics(adapter: Adapter, output: StepOutput) -> None:
     labels = adapter.diagnostic_labels()
     for name, value in output.diagnostics.items():
-        numbers = torch.as_tensor(value)
-        expect(numbers.ndim <= 1, f"the fact {name} has shape {tuple(numbers.shape)}: expected a number or a vector")
-        expect(not numbers.requires_grad, f"the fact {name} carries a graph: detach it")
-        expect(bool(numbers.isfinite().all()), f"the fact {name} is not finite")
-        wanted = len(labels.get(name, []))
-        if numbers.ndim or wanted:
-            found = numbers.numel()
+        values = torch.as_tensor(value)
+        expect(values.ndim <= 1, f"Diagnostic '{name}' has shape {tuple(values.shape)}, expected a number or a vector.")
+        expect(not values.requires_grad, f"Diagnostic '{name}' requires grad. Detach it.")
+        expect(bool(values.isfinite().all()), f"Diagnostic '{name}' contains NaN or infinite values.")
+        expected = len(labels.get(name, []))
+        if values.ndim or expected:
             expect(
-                found == wanted,
-                f"the fact {name} has {found} entries, diagnostic_labels() names {wanted}: expected one each",
+                values.numel() == expected,
+                f"Diagnostic '{name}' has {values.numel()} entries, but diagnostic_labels() names {expected}.",
             )
 
 
-def _what_happens(call: Callable[[Any], Any], images: Any) -> str:
+def _outcome(call: Callable[[Any], Any], images: Any) -> str:
     try:
         call(images)
     except UsageError:
         return "UsageError"
-    except Exception as error:  # a method's own code may raise anything on what it did not expect
+    except Exception as error:  # a method may raise anything for input it does not expect
         return f"{type(error).__name__} ({error})"
-    return "answered"
+    return "no error"
 
 
-def _wrong_inputs() -> dict[str, Any]:
+def _invalid_inputs() -> dict[str, Any]:
     images = make_images()
     with_nan = images.clone()
     with_nan[0, 0, 0, 0] = torch.nan
     return {
         "uint8 images": (images * 255).to(torch.uint8),
-        "images with a NaN": with_nan,
-        "images from 0 to 255": images * 255,
-        "a single image of three dimensions": images[0],
+        "images that contain NaN": with_nan,
+        "images in [0, 255]": images * 255,
+        "a single image (c, h, w)": images[0],
         "an empty batch": images[:0],
         "a list": images.tolist(),
     }

@@ -1,4 +1,4 @@
-"""Checks of what a method must leave alone: the caller's things, the world's randomness, what does not learn."""
+"""Checks that a method changes nothing it should not: the caller's model and images, global random state, gradients."""
 
 from __future__ import annotations
 
@@ -12,136 +12,151 @@ import torch
 from torch import nn
 
 from driftlaw.evaluation import run
-from driftlaw.testing.fixtures import Subject, TinyStream, expect, make_images, take_steps, tiny_model
-from driftlaw.testing.snapshots import attributes_of, differences, moved, named, network_of, same, state_of
+from driftlaw.testing.fixtures import MethodUnderTest, TinyStream, expect, make_images, run_batches, tiny_model
+from driftlaw.testing.snapshots import (
+    attributes_of,
+    changed_tensors,
+    differences,
+    list_names,
+    model_state,
+    same,
+    state_of,
+)
 
 
-def input_and_the_callers_model_stay_as_they_were(subject: Subject) -> None:
-    """Images, and the caller's parameters, buffers, gradients, modes and requires_grad, are not touched."""
+def input_and_model_are_unchanged(method: MethodUnderTest) -> None:
+    """The images and the caller's model (values, gradients, modes, requires_grad) are not changed."""
     model = tiny_model().train()
-    model.head.bias.requires_grad_(False)
-    model.head.weight.grad = torch.ones_like(model.head.weight)
-    before = network_of(model)
-    images = make_images().contiguous(memory_format=torch.channels_last)  # the layout in which no copy is made
-    given = images.clone()
-    adapter = subject.adapter(model)
+    weight, bias = list(model.parameters())[-2:]
+    bias.requires_grad_(False)
+    weight.grad = torch.ones_like(weight)
+    before = model_state(model)
+    images = make_images().contiguous(memory_format=torch.channels_last)  # this layout is passed on without a copy
+    original = images.clone()
+    adapter = method.adapter(model)
     for _ in range(3):
         adapter(images)
     adapter.predict(images)
     adapter.reset()
-    expect(same(images, given) and not images.requires_grad, "the images that were handed in have changed")
+    expect(same(images, original) and not images.requires_grad, "The caller's images were changed.")
     tracked = make_images().requires_grad_(True)
     adapter(tracked)
-    expect(tracked.grad is None, "a gradient is left on images that require one")
-    changed = differences(before, network_of(model))
-    expect(not changed, f"the caller's model has changed: {named(changed)}")
+    expect(tracked.grad is None, "A step left a gradient on the caller's images.")
+    changed = differences(before, model_state(model))
+    expect(not changed, f"The caller's model was changed: {list_names(changed)}.")
 
 
-def the_seed_alone_decides(subject: Subject) -> None:
-    """The same seed gives the same answers and state, whatever the global random state."""
-    paths = []
-    with _world_left_alone():
+def seed_determines_result(method: MethodUnderTest) -> None:
+    """The same seed gives the same logits and state, whatever the global random state."""
+    results = []
+    with _restored_global_rng():
         for number in (1, 2):
-            _seed_the_world(number)
-            adapter = subject.adapter(seed=3)
-            paths.append({"answers": take_steps(adapter, range(3)), "state": state_of(adapter)})
-    differing = differences(*paths)
-    expect(not differing, f"with another global seed {named(differing)} differ: draw from self.generator")
+            torch.manual_seed(number)
+            np.random.seed(number)
+            random.seed(number)
+            adapter = method.adapter(seed=3)
+            results.append({"logits": run_batches(adapter, range(3)), "state": state_of(adapter)})
+    differing = differences(results[0], results[1])
+    expect(
+        not differing,
+        f"With the same seed, {list_names(differing)} depend on the global random state. "
+        "Draw random numbers from self.generator.",
+    )
 
 
-def the_global_random_state_is_not_touched(subject: Subject) -> None:
-    """Making, stepping, asking and resetting draw nothing from torch, numpy or random, and seed none of them."""
-    with _world_left_alone():
-        before = _world()
-        adapter = subject.stepped()
+def global_rng_is_untouched(method: MethodUnderTest) -> None:
+    """Creating, running and resetting an adapter does not change the random state of torch, numpy or random."""
+    with _restored_global_rng():
+        before = _global_rng()
+        adapter = method.adapter_after()
         adapter.predict(make_images())
         adapter.reset()
-        touched = [name for name, state in _world().items() if differences(before[name], state)]
-    expect(not touched, f"the global random state of {named(touched)} has moved: draw from self.generator")
+        changed = [name for name, state in _global_rng().items() if differences(before[name], state)]
+    expect(
+        not changed,
+        f"The global random state of {list_names(changed)} was changed. Draw random numbers from self.generator.",
+    )
 
 
-def only_what_it_says_learns_has_moved(subject: Subject) -> None:
-    """Parameters that require gradients may move, and some do; the rest stays, statistics too unless it says so."""
-    adapter = subject.adapter()
-    before = network_of(adapter.model)
-    take_steps(adapter, range(3))
-    after = network_of(adapter.model)
-    learning = [name for name, learns in before["learning"].items() if learns]
-    changed = moved(before, after)
-    statistics = _statistics(adapter.model) if subject.kind.updates_running_stats else set()
-    others = [name for name in changed if name not in learning and name not in statistics]
+def updates_only_declared_parameters(method: MethodUnderTest) -> None:
+    """Only parameters that require grad are updated, and some are; running statistics only if declared."""
+    adapter = method.adapter()
+    before = model_state(adapter.model)
+    run_batches(adapter, range(3))
+    after = model_state(adapter.model)
+    trainable = [name for name, requires_grad in before["requires_grad"].items() if requires_grad]
+    changed = changed_tensors(before, after)
+    statistics = _running_statistics(adapter.model) if method.kind.updates_running_stats else set()
+    others = [name for name in changed if name not in trainable and name not in statistics]
     expect(
         not others,
-        f"{named(others)} moved: expected only parameters that require gradients to move; "
-        "a method that keeps running statistics going says updates_running_stats = True",
+        f"{list_names(others)} changed, but only parameters that require grad may change. "
+        "A method that updates running statistics declares updates_running_stats = True.",
     )
     expect(
         not statistics or any(name in statistics for name in changed),
-        "updates_running_stats is True, but no running statistic moved in three steps",
+        "updates_running_stats is True, but no running statistic changed in three steps.",
     )
-    expect(differences(before["learning"], after["learning"]) == [], "what requires gradients changed along the way")
-    says_nothing = subject.kind.adapts == "nothing"
-    expect(not (says_nothing and learning), f"adapts says «nothing», but {named(learning)} require gradients")
-    if not says_nothing:
-        expect(bool(learning), f"adapts says «{subject.kind.adapts}», but no parameter requires gradients")
-        learnt = [name for name in changed if name in learning]
-        expect(bool(learnt), f"adapts says «{subject.kind.adapts}», but nothing moved in three steps")
+    expect(
+        differences(before["requires_grad"], after["requires_grad"]) == [],
+        "The parameters that require grad changed during the steps.",
+    )
+    declared = method.kind.adapts
+    if declared == "nothing":
+        expect(not trainable, f"adapts is 'nothing', but {list_names(trainable)} require grad.")
+    else:
+        expect(bool(trainable), f"adapts is '{declared}', but no parameter requires grad.")
+        updated = [name for name in changed if name in trainable]
+        expect(bool(updated), f"adapts is '{declared}', but no parameter changed in three steps.")
 
 
-def predict_changes_nothing(subject: Subject) -> None:
-    """predict() leaves the state, the generator and the count of steps alone, and gives the same answer twice."""
-    adapter = subject.stepped(2)
+def predict_has_no_side_effects(method: MethodUnderTest) -> None:
+    """predict() changes no state, random generator or step count, and gives the same logits twice."""
+    adapter = method.adapter_after(2)
     before = {"state": state_of(adapter), "attributes": attributes_of(adapter)}
     first, second = adapter.predict(make_images(7)), adapter.predict(make_images(7))
     changed = differences(before, {"state": state_of(adapter), "attributes": attributes_of(adapter)})
-    expect(not changed, f"predict() changes {named(changed)}")
-    expect(same(first, second), "predict() gives another answer the second time")
+    expect(not changed, f"predict() changed {list_names(changed)}.")
+    expect(same(first, second), "predict() returned different logits the second time.")
 
 
-def no_stale_gradient_is_left_behind(subject: Subject) -> None:
+def leaves_no_gradients(method: MethodUnderTest) -> None:
     """After a step every .grad is None, on the adapter and on the caller's model."""
     model = tiny_model()
-    adapter = subject.adapter(model)
-    for number in range(2):
-        adapter(make_images(number))
+    adapter = method.adapter(model)
+    for index in range(2):
+        adapter(make_images(index))
         stale = [f"the adapter's {name}" for name, value in adapter.named_parameters() if value.grad is not None]
         stale += [f"the caller's {name}" for name, value in model.named_parameters() if value.grad is not None]
-        expect(not stale, f"a gradient is left on {named(stale)}: zero_grad(set_to_none=True) after the step")
+        expect(not stale, f"A step left a gradient on {list_names(stale)}. Call zero_grad(set_to_none=True) after it.")
 
 
-def a_run_gives_the_same_record_twice(subject: Subject) -> None:
-    """The loop takes the method from a stream to a record of plain data, and the same record again."""
-    records = [run(TinyStream(), subject.adapter()) for _ in range(2)]
-    first, second = ([_untimed(line) for line in record.batches] for record in records)
-    expect(len(first) == len(TinyStream()), f"{len(first)} batches in the record: expected {len(TinyStream())}")
+def run_is_reproducible(method: MethodUnderTest) -> None:
+    """Two runs over the same stream write the same record, apart from timings."""
+    records = [run(TinyStream(), method.adapter()) for _ in range(2)]
+    first, second = (
+        [{key: value for key, value in line.items() if key != "timing"} for line in record.batches]
+        for record in records
+    )
+    expect(len(first) == len(TinyStream()), f"The record has {len(first)} batches, expected {len(TinyStream())}.")
     differing = differences(first, second)
-    expect(not differing, f"two runs with the same seed differ in {named(differing)}")
+    expect(not differing, f"Two runs with the same seed differ in {list_names(differing)}.")
 
 
-def _statistics(model: nn.Module) -> set[str]:
-    """Return the names of the buffers in which norm layers keep running statistics."""
+def _running_statistics(model: nn.Module) -> set[str]:
+    """Return the names of the buffers in which normalisation layers keep running statistics."""
     layers = [(path, layer) for path, layer in model.named_modules() if hasattr(layer, "track_running_stats")]
     return {f"{path}.{name}".lstrip(".") for path, layer in layers for name, _ in layer.named_buffers(recurse=False)}
 
 
-def _untimed(line: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in line.items() if key != "timing"}
-
-
-def _world() -> dict[str, Any]:
+def _global_rng() -> dict[str, Any]:
     return {"torch": torch.get_rng_state(), "numpy": list(np.random.get_state()), "random": random.getstate()}
 
 
-def _seed_the_world(number: int) -> None:
-    torch.manual_seed(number)
-    np.random.seed(number)
-    random.seed(number)
-
-
 @contextmanager
-def _world_left_alone() -> Iterator[None]:
-    """Put the global random states back afterwards: the check must not be what moves them."""
-    before = _world()
+def _restored_global_rng() -> Iterator[None]:
+    """Context manager that restores the global random states on exit."""
+    before = _global_rng()
     try:
         yield
     finally:

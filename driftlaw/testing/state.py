@@ -1,4 +1,4 @@
-"""Checks of what a method keeps between steps: reset, saved, loaded, copied, and no larger than it was."""
+"""Checks of a method's state between steps: reset, save, load, copy, and constant size."""
 
 from __future__ import annotations
 
@@ -12,133 +12,129 @@ import torch
 
 from driftlaw.base import Adapter
 from driftlaw.errors import UsageError
-from driftlaw.testing.fixtures import Still, Subject, expect, make_images, take_steps, tiny_model
+from driftlaw.testing.fixtures import MethodUnderTest, OtherMethod, expect, make_images, run_batches, tiny_model
 from driftlaw.testing.snapshots import (
+    attributes_holding_graphs,
     attributes_of,
     differences,
-    kept_graphs,
-    named,
+    list_names,
+    object_count,
     saved_bytes,
     saved_tensors,
     state_of,
-    weight,
 )
 
 LONG = 50
-WARM = 5  # an optimizer makes its moments at the first step; after this many nothing new is due
-FILE_SLACK = 256  # bytes by which a file's own bookkeeping may differ from one saving to the next
+WARM_UP = 5  # an optimizer creates its moments in the first step; after this many steps nothing new is expected
+FILE_TOLERANCE = 256  # bytes by which the bookkeeping of a saved file may differ from one file to the next
 
 
-def reset_equals_fresh(subject: Subject) -> None:
-    """After some steps and reset(), state and further answers are those of a new adapter, bit for bit."""
-    fresh, used = subject.adapter(), subject.stepped()
+def reset_restores_initial_state(method: MethodUnderTest) -> None:
+    """After three steps and reset(), state and further logits equal those of a new adapter bit for bit."""
+    fresh, used = method.adapter(), method.adapter_after(3)
     used.reset()
     differing = differences(state_of(fresh), state_of(used))
-    hint = "what a step changes is a buffer, or a parameter that requires gradients"
-    expect(not differing, f"reset() leaves {named(differing)} as the steps made them: {hint}")
-    _expect_same_path(fresh, used, range(3, 6), "after reset()")
+    expect(
+        not differing,
+        f"reset() does not restore {list_names(differing)}. "
+        "Keep what a step changes in buffers or in parameters that require grad.",
+    )
+    _expect_same_steps(fresh, used, "After reset()")
 
 
-def saving_and_loading_changes_nothing(subject: Subject) -> None:
-    """Three steps, save, load, three steps equal six steps, bit for bit, through a file of plain tensors."""
-    straight = subject.stepped()
-    state = _through_a_file(straight)
-    for name, resumed in {"a new adapter": subject.adapter(), "a used adapter": subject.stepped(1)}.items():
+def save_and_load_continue_exactly(method: MethodUnderTest) -> None:
+    """Three steps, save, load and three steps equal six steps bit for bit; the file holds only plain tensors."""
+    uninterrupted = method.adapter_after(3)
+    state = torch.load(io.BytesIO(saved_bytes(uninterrupted)), weights_only=True)
+    for name, resumed in {"a new adapter": method.adapter(), "a used adapter": method.adapter_after(1)}.items():
         resumed.load_state_dict(state)
-        differing = differences(state_of(straight), state_of(resumed))
-        expect(not differing, f"loaded into {name}, {named(differing)} differ from what was saved")
-        _expect_same_path(copy.deepcopy(straight), resumed, range(3, 6), f"loaded into {name}")
+        differing = differences(state_of(uninterrupted), state_of(resumed))
+        expect(not differing, f"After loading into {name}, {list_names(differing)} differ from what was saved.")
+        _expect_same_steps(copy.deepcopy(uninterrupted), resumed, f"After loading into {name}")
 
 
-def the_state_does_not_grow(subject: Subject) -> None:
-    """Between step 5 and step 50 the saved state and everything the adapter holds keep their size."""
-    adapter = subject.adapter()
+def state_size_is_constant(method: MethodUnderTest) -> None:
+    """Between step 5 and step 50 neither the saved state nor the adapter's attributes grow."""
+    adapter = method.adapter()
     sizes = []
-    for number in range(LONG):
-        adapter(make_images(number, count=4))
-        if number + 1 in (WARM, LONG):
-            sizes.append((saved_tensors(adapter), len(saved_bytes(adapter)), weight(adapter)))
-    (tensors, file_size, held), (tensors_later, file_size_later, held_later) = sizes
+    for index in range(LONG):
+        adapter(make_images(index, count=4))
+        if index + 1 in (WARM_UP, LONG):
+            sizes.append((saved_tensors(adapter), len(saved_bytes(adapter)), object_count(adapter)))
+    (tensors, file_size, objects), (tensors_later, file_size_later, objects_later) = sizes
     expect(
         tensors == tensors_later,
-        f"{_told(tensors)} in the state after {WARM} steps, {_told(tensors_later)} after {LONG}",
+        f"The state has {tensors[0]} tensors of {tensors[1]} bytes after {WARM_UP} steps, but {tensors_later[0]} "
+        f"tensors of {tensors_later[1]} bytes after {LONG}.",
     )
-    grown = [name for name in held_later if held_later[name] > held.get(name, 0)]
-    expect(not grown, f"from step {WARM} to {LONG} these attributes grew: {named(grown)}")
+    grown = [name for name in objects_later if objects_later[name] > objects.get(name, 0)]
+    expect(not grown, f"These attributes grew between step {WARM_UP} and step {LONG}: {list_names(grown)}.")
     growth = file_size_later - file_size
-    expect(growth <= FILE_SLACK, f"from step {WARM} to {LONG} the saved file grew by {growth} bytes")
-    graphs = kept_graphs(adapter)
-    expect(not graphs, f"{named(graphs)} keep the graphs of past steps alive: detach what is kept")
+    expect(growth <= FILE_TOLERANCE, f"The saved file grew by {growth} bytes between step {WARM_UP} and step {LONG}.")
+    graphs = attributes_holding_graphs(adapter)
+    expect(not graphs, f"{list_names(graphs)} hold autograd graphs of past steps. Detach what is kept.")
 
 
-def another_methods_state_is_refused(subject: Subject) -> None:
-    """The state of another method, or of a bare network, raises a UsageError and changes nothing."""
-    adapter = subject.stepped(1)
+def rejects_state_of_other_method(method: MethodUnderTest) -> None:
+    """Loading the state of another method or of a plain model raises a UsageError and changes nothing."""
+    adapter = method.adapter_after(1)
     before = state_of(adapter)
-    strangers = {"another method": Still(tiny_model()).state_dict(), "a bare network": tiny_model().state_dict()}
-    for name, state in strangers.items():
+    states = {"another method": OtherMethod(tiny_model()).state_dict(), "a plain model": tiny_model().state_dict()}
+    for name, state in states.items():
         try:
             adapter.load_state_dict(state)
         except UsageError:
             changed = differences(before, state_of(adapter))
-            expect(not changed, f"the state of {name} was refused, but not without changing {named(changed)}")
+            expect(not changed, f"Rejecting the state of {name} changed {list_names(changed)}.")
         else:
-            expect(False, f"the state of {name} was taken: expected a UsageError")
+            expect(False, f"The state of {name} was loaded, expected a UsageError.")
 
 
-def other_settings_are_warned_about(subject: Subject) -> None:
-    """Loading a state made with another setting warns and names it; loading one of the same settings is silent."""
-    adapter = subject.stepped(1)
-    state = copy.deepcopy(adapter.state_dict())
-    told = _warnings_of(subject.adapter(), state)
-    expect(not told, f"a state of the same settings is warned about: {named(told)}")
+def warns_about_different_settings(method: MethodUnderTest) -> None:
+    """Loading a state saved with a different setting warns and names the setting; otherwise there is no warning."""
+    state = copy.deepcopy(method.adapter_after(1).state_dict())
+    messages = _warnings_on_load(method.adapter(), state)
+    expect(not messages, f"Loading a state with the same settings warns: {list_names(messages)}")
     for name, value in state["_extra_state"]["config"].items():
         changed = copy.deepcopy(state)
-        changed["_extra_state"]["config"][name] = _another(value)
-        told = _warnings_of(subject.adapter(), changed)
-        expect(any(name in text for text in told), f"a state made with another {name} is loaded without a warning")
+        changed["_extra_state"]["config"][name] = _different_value(value)
+        messages = _warnings_on_load(method.adapter(), changed)
+        expect(any(name in message for message in messages), f"A state with a different {name} loads without warning.")
 
 
-def a_deep_copy_goes_its_own_way(subject: Subject) -> None:
-    """What a copy learns does not reach the original, and both go the same way on the same images."""
-    original = subject.stepped(2)
+def deepcopy_is_independent(method: MethodUnderTest) -> None:
+    """Steps of a deep copy do not change the original, and both give the same logits for the same images."""
+    original = method.adapter_after(2)
     before = state_of(original)
-    twin = copy.deepcopy(original)
-    answers = take_steps(twin, range(2, 5))
+    logits = run_batches(copy.deepcopy(original), range(2, 5))
     changed = differences(before, state_of(original))
-    expect(not changed, f"the steps of a deep copy changed {named(changed)} of the original")
-    differing = differences(answers, take_steps(original, range(2, 5)))
-    expect(not differing, "a deep copy and its original give other answers to the same images")
+    expect(not changed, f"Steps of a deep copy changed {list_names(changed)} of the original.")
+    differing = differences(logits, run_batches(original, range(2, 5)))
+    expect(not differing, "A deep copy and its original return different logits for the same images.")
 
 
-def _expect_same_path(one: Adapter, other: Adapter, numbers: range, when: str) -> None:
-    differing = differences(take_steps(one, numbers), take_steps(other, numbers))
-    expect(not differing, f"{when} it gives other answers: what it keeps, or draws from, is no registered state")
+def _expect_same_steps(one: Adapter, other: Adapter, when: str) -> None:
+    differing = differences(run_batches(one, range(3, 6)), run_batches(other, range(3, 6)))
+    expect(
+        not differing,
+        f"{when}, logits differ. The method keeps values or draws random numbers outside its registered state.",
+    )
     differing = differences(state_of(one), state_of(other))
-    expect(not differing, f"{when} its steps lead elsewhere: {named(differing)} differ")
-    # Compared only now, so that what a method works out once and keeps is there on both sides.
+    expect(not differing, f"{when}, further steps lead to another state: {list_names(differing)} differ.")
+    # Compared only after the steps, so that both adapters have filled their caches.
     differing = differences(attributes_of(one), attributes_of(other))
-    expect(not differing, f"{when} these attributes differ: {named(differing)}; register them as buffers")
+    expect(not differing, f"{when}, these attributes differ: {list_names(differing)}. Register them as buffers.")
 
 
-def _through_a_file(adapter: Adapter) -> dict[str, Any]:
-    return torch.load(io.BytesIO(saved_bytes(adapter)), weights_only=True)
-
-
-def _warnings_of(adapter: Adapter, state: Mapping[str, Any]) -> list[str]:
+def _warnings_on_load(adapter: Adapter, state: Mapping[str, Any]) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         adapter.load_state_dict(state)
     return [str(warning.message) for warning in caught]
 
 
-def _another(value: Any) -> Any:
-    """Return a value that is not this one; the state is only compared with it, never computed with."""
+def _different_value(value: Any) -> Any:
+    """Return any other value; settings of a state are only compared, never used."""
     if isinstance(value, bool):
         return not value
     return value + 1 if isinstance(value, int | float) else f"not {value}"
-
-
-def _told(tensors: tuple[int, int]) -> str:
-    count, size = tensors
-    return f"{count} tensors of {size} bytes"

@@ -28,7 +28,7 @@ from driftlaw.base import (
 from driftlaw.errors import UsageError
 from driftlaw.execution.locks import Lock
 from driftlaw.testing.fixtures import make_images, tiny_model
-from driftlaw.testing.snapshots import differences, network_of, state_of
+from driftlaw.testing.snapshots import differences, model_state, state_of
 from tests.testing.broken_methods import Good
 
 
@@ -133,7 +133,7 @@ def test_prepare_is_given_a_frozen_copy_in_eval_mode_without_gradients():
 
     class Looking(Good):
         def configure(self, model):
-            given.append(network_of(model))
+            given.append(model_state(model))
             return super().configure(model)
 
     model = small_model().train()
@@ -367,14 +367,14 @@ def test_a_rate_that_a_method_changed_along_the_way_is_resumed(adapter):
 def test_a_state_of_another_source_is_told_of_and_a_reset_is_whole(adapter):
     torch.manual_seed(1)
     other = Good(small_model())
-    own, images = network_of(other), make_images()
+    own, images = model_state(other), make_images()
     adapter(images)
     with pytest.warns(UserWarning, match=r"another source network \(model.0.weight differs\).* reset\(\) goes back"):
         other.load_state_dict(adapter.state_dict())
     assert torch.equal(other.predict(images), adapter.predict(images))
     other.load_state_dict(adapter.state_dict())
     other.reset()
-    assert not differences(own, network_of(other))
+    assert not differences(own, model_state(other))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         other.load_state_dict(other.state_dict())
@@ -390,7 +390,7 @@ def test_a_state_that_was_assigned_goes_on_as_one_that_was_copied(method):
     assigned.load_state_dict(copy.deepcopy(saved), assign=True)
     for number in (1, 2):
         assert torch.equal(copied(make_images(number)), assigned(make_images(number)))
-    assert not differences(network_of(copied), network_of(assigned))
+    assert not differences(model_state(copied), model_state(assigned))
     assert differences(saved, assigned.state_dict())
 
 

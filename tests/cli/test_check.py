@@ -30,7 +30,7 @@ class Mine(Adapter, name="mine"):
 
 
 @pytest.fixture(autouse=True)
-def _registry_as_it_was():
+def _restore_registry():
     before = dict(registered_methods())
     yield
     registered_methods().clear()
@@ -41,16 +41,16 @@ def invoke(*words):
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
-def test_a_conforming_file_exits_with_0_and_says_so(tmp_path):
+def test_conforming_method_exits_with_0(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(METHOD.replace("NOISE", "0"))
     result = invoke(path)
     assert result.exit_code == 0, result.output
     assert f"mine: {len(CHECKS)} of {len(CHECKS)} checks passed" in result.stdout
-    assert "reset equals fresh" in result.stdout
+    assert "reset restores initial state" in result.stdout
 
 
-def test_a_broken_file_exits_with_1_and_json_is_one_document(tmp_path):
+def test_broken_method_exits_with_1_and_json_is_one_document(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(METHOD.replace("NOISE", "torch.rand(())"))
     result = invoke(path, "--json")
@@ -61,33 +61,42 @@ def test_a_broken_file_exits_with_1_and_json_is_one_document(tmp_path):
     assert document["passed"] is False
     checks = {entry["name"]: entry for entry in document["checks"]}
     assert len(checks) == len(CHECKS)
-    failed = checks["the_seed_alone_decides"]
+    failed = checks["seed_determines_result"]
     assert not failed["passed"]
     assert "self.generator" in failed["reason"]
     assert failed["description"].startswith("The same seed")
-    assert checks["no_stale_gradient_is_left_behind"]["passed"]
+    assert checks["leaves_no_gradients"]["passed"]
+
+
+def test_only_selects_checks_by_new_and_old_names():
+    result = invoke("source", "--only", "supports_float64, the_seed_alone_decides", "--json")
+    assert [entry["name"] for entry in json.loads(result.stdout)["checks"]] == [
+        "seed_determines_result",
+        "supports_float64",
+    ]
 
 
 @pytest.mark.parametrize("assignment", ["learning_rate=0.5", "tent.learning_rate=0.5"])
-def test_settings_are_those_of_the_method(assignment, monkeypatch):
+def test_settings_are_passed_to_the_method(assignment, monkeypatch):
     given = []
     monkeypatch.setattr(
-        "driftlaw.testing.check_method", lambda kind, settings: given.append((kind.name, settings)) or []
+        "driftlaw.testing.check_method", lambda kind, settings, only: given.append((kind.name, settings, only)) or []
     )
     assert invoke("tent", "--set", assignment).exit_code == 0
-    assert given == [("tent", {"learning_rate": 0.5})]
+    assert given == [("tent", {"learning_rate": 0.5}, [])]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["lav"], "Did you mean 'law'"),
-        (["missing.py"], "no file at missing.py"),
+        (["missing.py"], "missing.py is not a file"),
         (["law", "--set", "tauu=1"], "Did you mean 'tau'"),
         (["law", "--set", "tau"], "expected key=value"),
+        (["law", "--only", "seed_determines_resul"], "Did you mean 'seed_determines_result'"),
     ],
 )
-def test_wrong_use_is_told(words, message):
+def test_invalid_use_is_a_usage_error(words, message):
     result = invoke(*words)
     assert isinstance(result.exception, UsageError)
     assert message in str(result.exception)

@@ -1,4 +1,4 @@
-"""A method that keeps every promise of the contract, and methods that each break one."""
+"""A method that passes every conformance check, and methods that each fail one."""
 
 import itertools
 import random
@@ -8,7 +8,7 @@ import torch
 from pydantic import BaseModel
 from torch import nn
 
-from driftlaw.base import Adapter, StepOutput
+from driftlaw.base import Adapter, Plan, StepOutput
 from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.components.losses import entropy
 from driftlaw.components.parameters import select_parameters
@@ -16,19 +16,19 @@ from driftlaw.errors import UsageError
 from driftlaw.settings import Settings
 
 BROKEN = []
-"""(the check that must fail, the method, a phrase of the reason)."""
+"""Tuples (name of the check that must fail, method, regular expression for the reason)."""
 
 
-def breaks(check, reason):
-    def note(kind):
+def fails(check, reason):
+    def register(kind):
         BROKEN.append((check, kind, reason))
         return kind
 
-    return note
+    return register
 
 
 class Good(Adapter):
-    """Has an optimizer, a buffer, settings, facts and randomness of its own; not registered, so nobody lists it."""
+    """Has an optimizer, a buffer, settings, diagnostics and random numbers. Not registered, so never listed."""
 
     name = "good"
     title = "Good"
@@ -39,157 +39,166 @@ class Good(Adapter):
         careful: bool = True
 
     def configure(self, model):
-        chosen = select_parameters(model, ["norm"])
-        if not chosen:
-            raise UsageError("good learns norm layers, and this model has none: take another method")
-        for value in chosen.values():
+        parameters = select_parameters(model, ["norm"])
+        if not parameters:
+            raise UsageError("The model has no normalisation layers. Use another method.")
+        for value in parameters.values():
             value.requires_grad_(True)
         use_batch_stats(model)
 
     def setup(self, train_data):
-        learning = [value for value in self.model.parameters() if value.requires_grad]
-        self.optimizer = torch.optim.SGD(learning, lr=self.config.learning_rate, momentum=0.9)
-        self.register_buffer("average", torch.zeros(2, dtype=learning[0].dtype))
+        trainable = [value for value in self.model.parameters() if value.requires_grad]
+        self.optimizer = torch.optim.SGD(trainable, lr=self.config.learning_rate, momentum=0.9)
+        self.register_buffer("average", torch.zeros(2, dtype=trainable[0].dtype))
+
+    def draw(self, images):
+        return Plan(numbers=(int(torch.randint(100, (), generator=self.generator)),))
 
     def update(self, images, plan):
         logits = self.model(images)
-        share = torch.rand((), generator=self.generator).to(images.dtype)
-        loss = entropy(logits) * (1 + share + self.average[0])
+        loss = entropy(logits) * (1 + plan.numbers[0] / 100 + self.average[0])
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.average.mul_(0.9).add_(0.1 * loss.detach())
-        return StepOutput(logits.detach(), {"loss": float(loss.detach()), "average": self.average.clone()})
+        return StepOutput(logits.detach(), {"loss": loss.detach(), "average": self.average.clone()})
 
     def diagnostic_labels(self):
         return {"average": ["fast", "slow"]}
 
 
-# --- answers -------------------------------------------------------------------------------------------------------
+# --- outputs -------------------------------------------------------------------------------------------------------
 
 
-@breaks("it_says_what_it_is", "nothing as its title")
-class Untitled(Good):
+@fails("declares_metadata", "does not declare title")
+class NoTitle(Good):
     title = ""
 
 
-class WithoutDefault(Good):
+class SettingWithoutDefault(Good):
     class Config(Good.Config):
         amount: float
 
 
-@breaks("it_says_what_it_is", "Config can be changed")
-class Changeable(Good):
+@fails("declares_metadata", "Config is mutable")
+class MutableConfig(Good):
     class Config(BaseModel):
         learning_rate: float = 0.01
 
 
-@breaks("answers_have_the_right_shape_and_are_finite", r"shape \(8, 3\): expected \(8, 4\)")
-class Narrow(Good):
+@fails("logits_and_diagnostics_are_valid", r"shape \(8, 3\), expected \(8, 4\)")
+class TooFewClasses(Good):
     def update(self, images, plan):
         return StepOutput(super().update(images, plan).logits[:, :3])
 
 
-@breaks("answers_have_the_right_shape_and_are_finite", "not finite")
-class Infinite(Good):
+@fails("logits_and_diagnostics_are_valid", "NaN or infinite")
+class InfiniteLogits(Good):
     def update(self, images, plan):
         return StepOutput(super().update(images, plan).logits / 0)
 
 
-@breaks("answers_have_the_right_shape_and_are_finite", "logits carry a graph")
-class Attached(Good):
+@fails("logits_and_diagnostics_are_valid", "Logits require grad")
+class UndetachedLogits(Good):
     def update(self, images, plan):
         return StepOutput(self.model(images))
 
 
-@breaks("answers_have_the_right_shape_and_are_finite", "returned Tensor: expected a StepOutput")
-class Bare(Good):
+@fails("logits_and_diagnostics_are_valid", "returned a Tensor, expected a StepOutput")
+class ReturnsTensor(Good):
     def update(self, images, plan):
         return super().update(images, plan).logits
 
 
-@breaks("answers_have_the_right_shape_and_are_finite", "average has 2 entries, diagnostic_labels")
-class Unlabelled(Good):
+@fails("logits_and_diagnostics_are_valid", "'average' has 2 entries, but diagnostic_labels")
+class UnlabelledDiagnostic(Good):
     def diagnostic_labels(self):
         return {}
 
 
-@breaks("answers_have_the_right_shape_and_are_finite", "the fact answer has shape")
-class Verbose(Good):
+@fails("logits_and_diagnostics_are_valid", "Diagnostic 'logits' has shape")
+class MatrixDiagnostic(Good):
     def update(self, images, plan):
         logits = super().update(images, plan).logits
-        return StepOutput(logits, {"answer": logits})
+        return StepOutput(logits, {"logits": logits})
 
 
-@breaks("modes_around_it_change_nothing", r"after \.eval\(\) it does something else")
-class Obedient(Good):
+@fails("predicts_before_update", "from after its update")
+class PredictsAfterUpdate(Good):
+    def update(self, images, plan):
+        super().update(images, plan)
+        return StepOutput(self.model(images).detach())
+
+
+@fails("independent_of_grad_and_train_mode", r"Results differ after \.eval\(\)")
+class FollowsTrainMode(Good):
     def train(self, mode=True):
         return nn.Module.train(self, mode)
 
 
-@breaks("modes_around_it_change_nothing", "does not require grad")
-class AtTheCallersMercy(Good):
+@fails("independent_of_grad_and_train_mode", "does not require grad")
+class FollowsGradMode(Good):
     def step(self, images):
         self.steps += 1
         return self.update(images, self.draw(images))
 
 
-@breaks("a_batch_of_one_works_or_is_refused", "more than one")
-class Sociable(Good):
+@fails("single_image_works_or_is_rejected", "at least two images")
+class NeedsBatch(Good):
     def update(self, images, plan):
         if len(images) < 2:
-            raise ValueError("more than one, please")
+            raise ValueError("at least two images")
         return super().update(images, plan)
 
 
-@breaks("a_batch_of_one_works_or_is_refused", "without a reason")
-class Curt(Good):
+@fails("single_image_works_or_is_rejected", "an empty message")
+class RejectsWithoutReason(Good):
     def update(self, images, plan):
         if len(images) < 2:
             raise UsageError("")
         return super().update(images, plan)
 
 
-@breaks("a_batch_of_one_works_or_is_refused", "but it changed")
-class TooLate(Good):
+@fails("single_image_works_or_is_rejected", "was rejected, but changed")
+class RejectsAfterUpdate(Good):
     def update(self, images, plan):
         output = super().update(images, plan)
         if len(images) < 2:
-            raise UsageError("give me two")
+            raise UsageError("at least two images")
         return output
 
 
-@breaks("a_model_without_norm_layers_works_or_is_refused", "empty parameter list")
-class NormOnly(Good):
+@fails("model_without_norm_layers_works_or_is_rejected", "empty parameter list")
+class AssumesNormLayers(Good):
     def configure(self, model):
         for value in select_parameters(model, ["norm"]).values():
             value.requires_grad_(True)
 
 
-@breaks("wrong_input_is_refused_and_changes_nothing", "expected a UsageError")
-class Trusting(Good):
+@fails("rejects_invalid_input", "expected a UsageError")
+class AcceptsAnyInput(Good):
     def _checked(self, images):
         return images
 
 
-@breaks("wrong_input_is_refused_and_changes_nothing", "not without changing saved._extra_state.steps")
-class Hasty(Good):
+@fails("rejects_invalid_input", "Rejecting uint8 images changed saved._extra_state.steps")
+class CountsBeforeChecking(Good):
     def step(self, images):
         self.steps += 1
         return super().step(images)
 
 
-@breaks("float64_models_work", "logits are torch.float32")
-class SinglePrecision(Good):
+@fails("supports_float64", "Logits are torch.float32")
+class CastsToFloat32(Good):
     def update(self, images, plan):
         return StepOutput(super().update(images, plan).logits.float())
 
 
-# --- states --------------------------------------------------------------------------------------------------------
+# --- state --------------------------------------------------------------------------------------------------------
 
 
-@breaks("reset_equals_fresh", "or draws from, is no registered state")
-class Hidden(Good):
+@fails("reset_restores_initial_state", "outside its registered state")
+class HiddenOffset(Good):
     def setup(self, train_data):
         super().setup(train_data)
         self.offset = torch.zeros(())
@@ -199,13 +208,13 @@ class Hidden(Good):
         return StepOutput(super().update(images, plan).logits + self.offset)
 
 
-@breaks("saving_and_loading_changes_nothing", "or draws from, is no registered state")
-class HiddenToo(Hidden):
+@fails("save_and_load_continue_exactly", "outside its registered state")
+class HiddenOffsetWhenLoaded(HiddenOffset):
     pass
 
 
-@breaks("reset_equals_fresh", "these attributes differ: count")
-class Counting(Good):
+@fails("reset_restores_initial_state", "these attributes differ: count")
+class UnregisteredCounter(Good):
     def setup(self, train_data):
         super().setup(train_data)
         self.count = 0
@@ -215,38 +224,38 @@ class Counting(Good):
         return super().update(images, plan)
 
 
-@breaks("saving_and_loading_changes_nothing", "these attributes differ: count")
-class CountingToo(Counting):
+@fails("save_and_load_continue_exactly", "these attributes differ: count")
+class UnregisteredCounterWhenLoaded(UnregisteredCounter):
     pass
 
 
-@breaks("reset_equals_fresh", "leaves saved.average, saved._extra_state.steps")
-class Forgetful(Good):
+@fails("reset_restores_initial_state", "does not restore saved.average, saved._extra_state.steps")
+class ResetDoesNothing(Good):
     def reset(self):
         self.load_state_dict(self.state_dict())
 
 
-@breaks("reset_equals_fresh", "leaves saved.model.teacher")
-class FrozenTeacher(Good):
-    """Its teacher moves though it requires no gradients, inside the model, where reset() saves the memory for it."""
+@fails("reset_restores_initial_state", "does not restore saved.model.frozen")
+class UpdatesFrozenParameter(Good):
+    """Changes a frozen parameter of the model, which reset() does not restore because it keeps no copy of it."""
 
     def configure(self, model):
         super().configure(model)
-        model.register_parameter("teacher", nn.Parameter(torch.zeros(()), requires_grad=False))
+        model.register_parameter("frozen", nn.Parameter(torch.zeros(()), requires_grad=False))
 
     def update(self, images, plan):
-        self.model.teacher.data.add_(1)
+        self.model.frozen.data.add_(1)
         return super().update(images, plan)
 
 
-@breaks("saving_and_loading_changes_nothing", "no registered state|differ from what was saved")
-class WithoutMoments(Good):
+@fails("save_and_load_continue_exactly", "outside its registered state|differ from what was saved")
+class LosesOptimizerState(Good):
     def set_extra_state(self, state):
         self.steps = state["steps"]
 
 
-@breaks("saving_and_loading_changes_nothing", "buffers.average differ from what was saved")
-class NotPersistent(Good):
+@fails("save_and_load_continue_exactly", "buffers.average differ from what was saved")
+class NonPersistentBuffer(Good):
     def setup(self, train_data):
         super().setup(train_data)
         average = self.average
@@ -254,14 +263,14 @@ class NotPersistent(Good):
         self.register_buffer("average", average, persistent=False)
 
 
-@breaks("saving_and_loading_changes_nothing", "Weights only load failed")
-class Exotic(Good):
+@fails("save_and_load_continue_exactly", "Weights only load failed")
+class SavesPythonObject(Good):
     def get_extra_state(self):
         return super().get_extra_state() | {"config_object": self.config}
 
 
-@breaks("the_state_does_not_grow", "these attributes grew: history")
-class Nostalgic(Good):
+@fails("state_size_is_constant", "These attributes grew between step 5 and step 50: history")
+class GrowingList(Good):
     def setup(self, train_data):
         super().setup(train_data)
         self.history = []
@@ -271,42 +280,42 @@ class Nostalgic(Good):
         return super().update(images, plan)
 
 
-@breaks("the_state_does_not_grow", "tensors of .* bytes in the state after 5 steps")
-class Hoarding(Good):
+@fails("state_size_is_constant", "The state has .* tensors of .* bytes after 5 steps")
+class GrowingBuffer(Good):
     def update(self, images, plan):
         output = super().update(images, plan)
         self.average = torch.cat([self.average, output.logits.flatten()[:2]])
         return StepOutput(output.logits)
 
 
-@breaks("the_state_does_not_grow", "the saved file grew by")
-class Diary(Good):
+@fails("state_size_is_constant", "The saved file grew by")
+class GrowingFile(Good):
     def get_extra_state(self):
-        return super().get_extra_state() | {"pages": "a page of text, " * self.steps}
+        return super().get_extra_state() | {"log": "some text, " * self.steps}
 
 
-@breaks("the_state_does_not_grow", "last keep the graphs of past steps alive")
-class Leaking(Good):
+@fails("state_size_is_constant", "last hold autograd graphs")
+class KeepsGraph(Good):
     def update(self, images, plan):
         self.last = entropy(self.model(images))
         return super().update(images, plan)
 
 
-@breaks("another_methods_state_is_refused", "the state of another method was taken")
-class Omnivorous(Good):
+@fails("rejects_state_of_other_method", "The state of another method was loaded")
+class LoadsAnyState(Good):
     def load_state_dict(self, state_dict, strict=True, assign=False):
         tensors = {name: value for name, value in state_dict.items() if name != "_extra_state"}
         return nn.Module.load_state_dict(self, tensors, strict=False)
 
 
-@breaks("other_settings_are_warned_about", "made with another learning_rate is loaded without a warning")
-class Silent(Good):
+@fails("warns_about_different_settings", "different learning_rate loads without warning")
+class LoadsWithoutWarning(Good):
     def load_state_dict(self, state_dict, strict=True, assign=False):
         return nn.Module.load_state_dict(self, state_dict, strict, assign)
 
 
-@breaks("a_deep_copy_goes_its_own_way", "the steps of a deep copy changed")
-class Entangled(Good):
+@fails("deepcopy_is_independent", "Steps of a deep copy changed")
+class SharedDeepCopy(Good):
     def __deepcopy__(self, memo):
         return self
 
@@ -314,117 +323,117 @@ class Entangled(Good):
 # --- side effects --------------------------------------------------------------------------------------------------
 
 
-@breaks("input_and_the_callers_model_stay_as_they_were", "images that were handed in have changed")
-class Careless(Good):
+@fails("input_and_model_are_unchanged", "The caller's images were changed")
+class ChangesImages(Good):
     def update(self, images, plan):
         return super().update(images.mul_(0.5), plan)
 
 
-@breaks("input_and_the_callers_model_stay_as_they_were", "caller's model has changed: values.head.bias")
-class Intrusive(Good):
+@fails("input_and_model_are_unchanged", "caller's model was changed: values.head.bias")
+class ChangesCallersModel(Good):
     def __init__(self, model, config=None, *, seed=0, train_data=None):
         super().__init__(model, config, seed=seed, train_data=train_data)
         model.head.bias.data.add_(1)
 
 
-@breaks("input_and_the_callers_model_stay_as_they_were", "caller's model has changed: modes")
-class Sleepy(Good):
+@fails("input_and_model_are_unchanged", "caller's model was changed: modes")
+class ChangesCallersMode(Good):
     def __init__(self, model, config=None, *, seed=0, train_data=None):
         super().__init__(model.eval(), config, seed=seed, train_data=train_data)
 
 
-@breaks("input_and_the_callers_model_stay_as_they_were", "caller's model has changed: learning")
-class Freezing(Good):
+@fails("input_and_model_are_unchanged", "caller's model was changed: requires_grad")
+class FreezesCallersModel(Good):
     def __init__(self, model, config=None, *, seed=0, train_data=None):
         super().__init__(model.requires_grad_(False), config, seed=seed, train_data=train_data)
 
 
-@breaks("the_seed_alone_decides", "with another global seed")
-class Fickle(Good):
+@fails("seed_determines_result", "depend on the global random state")
+class ResultDependsOnGlobalRng(Good):
     def update(self, images, plan):
         return super().update((images + 0.1 * torch.rand_like(images)).clamp(0, 1), plan)
 
 
-@breaks("the_global_random_state_is_not_touched", "random state of torch has moved")
-class FickleToo(Fickle):
+@fails("global_rng_is_untouched", "random state of torch was changed")
+class UsesTorchRng(ResultDependsOnGlobalRng):
     pass
 
 
-@breaks("the_global_random_state_is_not_touched", "random state of torch has moved")
-class Sowing(Good):
+@fails("global_rng_is_untouched", "random state of torch was changed")
+class SeedsTorchRng(Good):
     def setup(self, train_data):
         super().setup(train_data)
         torch.manual_seed(self.seed)
 
 
-@breaks("the_global_random_state_is_not_touched", "random state of numpy, random has moved")
-class Dicing(Good):
+@fails("global_rng_is_untouched", "random state of numpy, random was changed")
+class UsesGlobalRng(Good):
     def update(self, images, plan):
         np.random.rand()
         random.random()
         return super().update(images, plan)
 
 
-@breaks("only_what_it_says_learns_has_moved", r"norm1\.running_mean.* moved")
-class Tracking(Good):
+@fails("updates_only_declared_parameters", r"norm1\.running_mean.* changed")
+class UpdatesRunningStats(Good):
     def configure(self, model):
         super().configure(model)
         for layer in model.modules():
             layer.track_running_stats = True
 
 
-@breaks("only_what_it_says_learns_has_moved", "no running statistic moved")
-class AllTalk(Good):
+@fails("updates_only_declared_parameters", "no running statistic changed")
+class DeclaresRunningStats(Good):
     updates_running_stats = True
 
 
-@breaks("only_what_it_says_learns_has_moved", "head.bias moved")
-class Reaching(Good):
+@fails("updates_only_declared_parameters", "head.bias changed")
+class UpdatesHead(Good):
     def update(self, images, plan):
         self.model.head.bias.data.add_(0.1)
         return super().update(images, plan)
 
 
-@breaks("only_what_it_says_learns_has_moved", "adapts says «nothing», but")
-class Modest(Good):
+@fails("updates_only_declared_parameters", "adapts is 'nothing', but")
+class DeclaresNothing(Good):
     adapts = "nothing"
 
 
-@breaks("only_what_it_says_learns_has_moved", "but nothing moved in three steps")
-class Idle(Good):
+@fails("updates_only_declared_parameters", "but no parameter changed in three steps")
+class ZeroLearningRate(Good):
     class Config(Settings):
         learning_rate: float = 0.0
 
 
-@breaks("only_what_it_says_learns_has_moved", "but no parameter requires gradients")
-class Boastful(Adapter):
-    name, title, adapts = "boastful", "Boastful", "everything"
+@fails("updates_only_declared_parameters", "but no parameter requires grad")
+class NothingTrainable(Adapter):
+    name, title, adapts = "nothing-trainable", "Nothing trainable", "everything"
 
     def update(self, images, plan):
         return StepOutput(self.model(images))
 
 
-@breaks("predict_changes_nothing", "changes state.saved")
-class Learning(Good):
+@fails("predict_has_no_side_effects", "changed state.saved")
+class UpdatesInPredict(Good):
     def predict(self, images):
         return self(images)
 
 
-@breaks("predict_changes_nothing", "generators.generator")
-class Drawing(Good):
+@fails("predict_has_no_side_effects", "generators.generator")
+class DrawsInPredict(Good):
     def predict(self, images):
         torch.rand((), generator=self.generator)
         return super().predict(images)
 
 
-@breaks("predict_changes_nothing", "another answer the second time")
-class Moody(Good):
+@fails("predict_has_no_side_effects", "different logits the second time")
+class RandomPredictions(Good):
     def predict(self, images):
         return super().predict(images) + torch.rand(())
 
 
-@breaks("no_stale_gradient_is_left_behind", "left on the adapter's model")
-class Untidy(Good):
+@fails("leaves_no_gradients", "left a gradient on the adapter's model")
+class LeavesGradients(Good):
     def update(self, images, plan):
         self.optimizer.zero_grad(set_to_none=True)
         output = super().update(images, plan)
@@ -435,7 +444,7 @@ class Untidy(Good):
 CALLS = itertools.count()
 
 
-@breaks("a_run_gives_the_same_record_twice", r"differ in .*facts\.calls")
-class Numbered(Good):
+@fails("run_is_reproducible", r"differ in .*facts\.calls")
+class CountsAllCalls(Good):
     def update(self, images, plan):
         return StepOutput(super().update(images, plan).logits, {"calls": next(CALLS)})

@@ -1,4 +1,4 @@
-"""Names, classes and files are found; what is no method is refused in words."""
+"""Methods are found by class, name or file; anything else is a UsageError."""
 
 import sys
 
@@ -10,7 +10,7 @@ from driftlaw.methods import list_methods
 from driftlaw.testing import check_method, find_method
 
 METHOD = '''
-"""A method of one's own."""
+"""A user's method."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from driftlaw.settings import Settings
 
 
 class Mine(Adapter, name="mine"):
-    """Answers, and waits."""
+    """Returns the logits of the model."""
 
     title = "Mine"
 
@@ -30,13 +30,13 @@ class Mine(Adapter, name="mine"):
         patience: int = 3
 
     def update(self, images: torch.Tensor, plan: Plan) -> StepOutput:
-        """Answer."""
+        """Return the logits."""
         return StepOutput(self.model(images))
 '''
 
 
 @pytest.fixture(autouse=True)
-def _registry_as_it_was():
+def _restore_registry():
     list_methods()
     before = dict(registered_methods())
     yield
@@ -44,23 +44,23 @@ def _registry_as_it_was():
     registered_methods().update(before)
 
 
-def written(folder, text, name="mine.py"):
+def write_file(folder, text, name="mine.py"):
     path = folder / name
     path.write_text(text)
     return path
 
 
-def test_a_registered_name_is_found():
+def test_registered_name_is_found():
     assert find_method("law") is registered_methods()["law"]
 
 
-def test_an_unknown_name_gets_the_nearest_one():
+def test_unknown_name_suggests_the_closest():
     with pytest.raises(UsageError, match="Did you mean 'tent'"):
         find_method("tente")
 
 
-def test_a_file_is_found_by_text_and_by_path(tmp_path):
-    path = written(tmp_path, METHOD)
+def test_file_is_found_by_str_and_by_path(tmp_path):
+    path = write_file(tmp_path, METHOD)
     for form in (path, str(path)):
         kind = find_method(form)
         assert kind.name == "mine"
@@ -68,20 +68,20 @@ def test_a_file_is_found_by_text_and_by_path(tmp_path):
     assert str(tmp_path) not in sys.path
 
 
-def test_a_file_beside_it_can_be_imported(tmp_path):
-    written(tmp_path, "TITLE = 'from beside'\n", "beside_mine_for_checks.py")
-    text = METHOD.replace("import torch\n", "import torch\nfrom beside_mine_for_checks import TITLE\n", 1)
-    assert find_method(written(tmp_path, text.replace('"Mine"', "TITLE"))).title == "from beside"
+def test_file_may_import_its_neighbours(tmp_path):
+    write_file(tmp_path, "TITLE = 'from a neighbour'\n", "neighbour_of_mine.py")
+    text = METHOD.replace("import torch\n", "import torch\nfrom neighbour_of_mine import TITLE\n", 1)
+    assert find_method(write_file(tmp_path, text.replace('"Mine"', "TITLE"))).title == "from a neighbour"
 
 
-def test_a_file_conforms_or_not(tmp_path):
-    assert all(result.passed for result in check_method(written(tmp_path, METHOD), {"patience": 5}))
+def test_method_in_a_file_can_be_checked(tmp_path):
+    assert all(result.passed for result in check_method(write_file(tmp_path, METHOD), {"patience": 5}))
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x = 1\n", "defines no method: expected `class X"),
+        ("x = 1\n", "does not define a method. Expected `class MyMethod"),
         (
             METHOD
             + METHOD.replace("mine", "other")
@@ -93,36 +93,36 @@ def test_a_file_conforms_or_not(tmp_path):
         ("\nimport no_such_thing\n", "line 2: ModuleNotFoundError: No module named 'no_such_thing'"),
         ("\n\n1 / 0\n", "line 3: ZeroDivisionError"),
         (METHOD.replace(', name="mine"', ""), "Mine has no name"),
-        (METHOD.replace("def update", "def updat"), "Mine leaves out what a method must write: update"),
-        ("from driftlaw.methods.law import Law\n", "defines no method"),
+        (METHOD.replace("def update", "def updat"), "Mine does not implement: update"),
+        ("from driftlaw.methods.law import Law\n", "does not define a method"),
     ],
 )
-def test_a_file_that_is_no_method_is_refused_in_words(tmp_path, text, message):
+def test_file_without_exactly_one_method_is_rejected(tmp_path, text, message):
     with pytest.raises(UsageError, match=message):
-        find_method(written(tmp_path, text))
+        find_method(write_file(tmp_path, text))
 
 
-def test_a_failed_import_leaves_no_module_behind(tmp_path):
+def test_failed_import_leaves_no_module(tmp_path):
     before = set(sys.modules)
     with pytest.raises(UsageError):
-        find_method(written(tmp_path, "1 / 0\n"))
+        find_method(write_file(tmp_path, "1 / 0\n"))
     assert set(sys.modules) == before
 
 
-def test_a_missing_file_and_a_folder_are_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"no file at .*missing\.py"):
+def test_missing_file_and_folder_are_rejected(tmp_path):
+    with pytest.raises(UsageError, match=r"missing\.py is not a file"):
         find_method(tmp_path / "missing.py")
-    with pytest.raises(UsageError, match="no file at"):
+    with pytest.raises(UsageError, match="is not a file"):
         find_method(tmp_path)
 
 
-def test_a_file_without_py_at_its_end_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"ends in \.py"):
-        find_method(written(tmp_path, METHOD, "mine.txt"))
+def test_file_name_must_end_in_py(tmp_path):
+    with pytest.raises(UsageError, match=r"must end in \.py"):
+        find_method(write_file(tmp_path, METHOD, "mine.txt"))
 
 
-def test_a_class_that_is_no_method_is_refused():
-    with pytest.raises(UsageError, match="int is no method"):
+def test_class_that_is_not_a_method_is_rejected():
+    with pytest.raises(UsageError, match="int is not a method"):
         find_method(int)
     with pytest.raises(UsageError, match="Adapter has no name"):
         find_method(Adapter)

@@ -1,38 +1,38 @@
-"""What checks work on is the same every time."""
+"""Fixtures of the conformance checks are deterministic."""
 
 import torch
 
 from driftlaw.components.parameters import select_parameters
 from driftlaw.testing.fixtures import SyntheticDataset, TinyStream, make_images, model_without_norm_layers, tiny_model
-from driftlaw.testing.snapshots import differences, network_of
+from driftlaw.testing.snapshots import differences, model_state
 
 
-def test_networks_and_images_are_the_same_every_time_and_draw_nothing():
+def test_models_and_images_are_deterministic_and_leave_the_global_rng_alone():
     before = torch.get_rng_state()
     for make in (tiny_model, model_without_norm_layers):
-        assert differences(network_of(make()), network_of(make())) == []
+        assert differences(model_state(make()), model_state(make())) == []
     assert torch.equal(make_images(3), make_images(3))
     assert not torch.equal(make_images(3), make_images(4))
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_the_network_without_norm_layers_has_none():
+def test_model_without_norm_layers_has_none():
     assert not select_parameters(model_without_norm_layers(), ["norm"])
     assert model_without_norm_layers()(make_images()).shape == (8, 4)
 
 
-def test_images_of_float64_are_those_of_float32_in_full():
+def test_float64_images_round_to_the_float32_images():
     assert torch.equal(make_images(dtype=torch.float64).float(), make_images())
 
 
-def test_the_stream_keeps_the_contract():
+def test_stream_numbers_its_batches_and_marks_domains():
     batches = list(TinyStream())
     assert [batch.index for batch in batches] == list(range(len(TinyStream())))
     assert [batch.starts_domain for batch in batches] == [True, False, True]
 
 
-def test_the_made_up_source_has_the_face_of_a_dataset():
-    source = SyntheticDataset()
-    assert source.images([1, 2]).shape == (2, *source.image_shape, 3)
-    assert set(source.labels.tolist()) == set(range(source.num_classes))
-    assert source.facts()["count"] == len(source)
+def test_synthetic_dataset_implements_the_dataset_protocol():
+    dataset = SyntheticDataset()
+    assert dataset.images([1, 2]).shape == (2, *dataset.image_shape, 3)
+    assert set(dataset.labels.tolist()) == set(range(dataset.num_classes))
+    assert dataset.facts()["count"] == len(dataset)

@@ -1,4 +1,4 @@
-"""Snapshots see every bit, and what grows."""
+"""Snapshots find every changed bit and everything that grows."""
 
 import numpy as np
 import pytest
@@ -7,16 +7,16 @@ from torch import nn
 
 from driftlaw.testing.fixtures import make_images
 from driftlaw.testing.snapshots import (
+    attributes_holding_graphs,
     attributes_of,
+    changed_tensors,
     differences,
-    kept_graphs,
-    moved,
-    named,
-    network_of,
+    list_names,
+    model_state,
+    object_count,
     same,
     saved_tensors,
     state_of,
-    weight,
 )
 from tests.testing.broken_methods import Good
 
@@ -42,19 +42,19 @@ def adapter():
         (torch.zeros(()), None, False),
     ],
 )
-def test_equal_means_equal_to_the_bit(one, other, equal):
+def test_same_compares_bits(one, other, equal):
     assert same(one, other) is equal
 
 
-def test_differences_are_named_by_their_path():
+def test_differences_lists_paths():
     one = {"a": {"b": torch.zeros(2), "c": [1, 2]}, "d": 1}
     other = {"a": {"b": torch.tensor([0.0, 1e-30]), "c": [1, 3]}, "e": 1}
     assert differences(one, other) == ["a.b", "a.c.1", "d", "e"]
     assert differences(one, one) == []
-    assert named(["a", "b", "c"], most=2) == "a, b and 1 more"
+    assert list_names(["a", "b", "c"], limit=2) == "a, b and 1 more"
 
 
-def test_a_state_is_a_copy_and_sees_steps(adapter):
+def test_state_of_is_a_copy_and_changes_with_steps(adapter):
     before = state_of(adapter)
     assert differences(before, state_of(adapter)) == []
     adapter(make_images())
@@ -63,47 +63,47 @@ def test_a_state_is_a_copy_and_sees_steps(adapter):
     assert differences(before, state_of(adapter)) == []
 
 
-def test_modes_and_requires_grad_are_part_of_the_state(adapter):
+def test_state_of_contains_modes_and_requires_grad(adapter):
     before = state_of(adapter)
     adapter.model[1].eval()
     adapter.model[0].weight.requires_grad_(True)
-    assert differences(before, state_of(adapter)) == ["modes.model.1", "learning.model.0.weight"]
+    assert differences(before, state_of(adapter)) == ["modes.model.1", "requires_grad.model.0.weight"]
 
 
-def test_plain_attributes_are_seen_and_objects_are_not(adapter):
+def test_attributes_of_contains_plain_values_only(adapter):
     adapter.count, adapter.thing = [1, 2], object()
     adapter.model[0].scale = 2.0
-    found = attributes_of(adapter)
-    assert found["count"] == [1, 2]
-    assert found["model.0.scale"] == 2.0
-    assert "thing" not in found
-    assert "_birth" not in found
+    attributes = attributes_of(adapter)
+    assert attributes["count"] == [1, 2]
+    assert attributes["model.0.scale"] == 2.0
+    assert "thing" not in attributes
+    assert "_birth" not in attributes
 
 
-def test_a_networks_gradients_and_buffers_are_seen():
+def test_model_state_contains_gradients_and_buffers():
     model = nn.BatchNorm2d(3)
-    before = network_of(model)
+    before = model_state(model)
     model.weight.grad = torch.ones(3)
     model(torch.rand(2, 3, 4, 4))
-    after = network_of(model)
-    assert moved(before, after) == ["running_mean", "running_var", "num_batches_tracked"]
+    after = model_state(model)
+    assert changed_tensors(before, after) == ["running_mean", "running_var", "num_batches_tracked"]
     assert "gradients.weight" in differences(before, after)
 
 
-def test_what_hangs_on_an_attribute_is_weighed_however_deep(adapter):
+def test_object_count_follows_nested_objects(adapter):
     class Memory:
         def __init__(self):
             self.kept = {"features": [torch.zeros(3)]}
 
     adapter.memory = Memory()
-    before = weight(adapter)["memory"]
+    before = object_count(adapter)["memory"]
     adapter.memory.kept["features"].append(torch.zeros(5))
-    assert weight(adapter)["memory"] == before + 5 + 1
+    assert object_count(adapter)["memory"] == before + 5 + 1
     adapter.memory.kept["features"] += [adapter.memory.kept["features"][0]] * 4
-    assert weight(adapter)["memory"] == before + 5 + 1 + 4
+    assert object_count(adapter)["memory"] == before + 5 + 1 + 4
 
 
-def test_saved_tensors_include_an_optimizers(adapter):
+def test_saved_tensors_include_optimizer_state(adapter):
     before = saved_tensors(adapter)
     adapter(make_images())
     count, size = saved_tensors(adapter)
@@ -111,7 +111,7 @@ def test_saved_tensors_include_an_optimizers(adapter):
     assert size == before[1] + 2 * 4 * 4
 
 
-def test_a_kept_graph_is_seen(adapter):
-    assert kept_graphs(adapter) == []
+def test_attributes_holding_graphs_finds_undetached_tensors(adapter):
+    assert attributes_holding_graphs(adapter) == []
     adapter.losses = [adapter.model(make_images()).sum()]
-    assert kept_graphs(adapter) == ["losses"]
+    assert attributes_holding_graphs(adapter) == ["losses"]
