@@ -117,7 +117,7 @@ def load_reference() -> ModuleType:
 
 def _plain_speed(plain: ModuleType, images: Tensor, name: str, severity: int) -> float:
     pictures = images.cpu().permute(0, 2, 3, 1).contiguous().numpy()
-    numbers = find_corruption(name).at(severity, *images.shape[-2:])
+    numbers = find_corruption(name).parameters(severity, *images.shape[-2:])
 
     def all_of_them() -> None:
         for number, picture in enumerate(pictures):

@@ -71,7 +71,7 @@ def corruptions_page() -> str:
         (
             f"`{entry.name}`",
             entry.kind.replace("_", " "),
-            ", ".join(entry.numbers),
+            ", ".join(entry.parameter_names),
             _severities(entry.small),
             _severities(entry.large),
         )

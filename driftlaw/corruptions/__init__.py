@@ -1,4 +1,4 @@
-"""How a clean image goes bad: fifteen corruptions of the benchmark and four held out, batched and seeded."""
+"""Image corruptions: the fifteen of CIFAR-C and ImageNet-C and the four held out for tuning, batched and seeded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["CORRUPTIONS", "Corruption", "corrupt", "find_corruption", "is_large"
 
 
 def __getattr__(name: str) -> Any:
-    # Names and severities are listed by commands that must answer before torch could be imported.
+    # Imported on first use, so that commands can list names and severities without importing torch.
     if name == "corrupt":
         from driftlaw.corruptions.pipeline import corrupt
 

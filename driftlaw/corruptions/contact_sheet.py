@@ -1,4 +1,4 @@
-"""One picture under every corruption at every severity, drawn on one sheet."""
+"""Contact sheet: one image under every corruption at every severity."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _ROWS = 10
 _PAPER, _INK, _FAINT = (250, 250, 248), (28, 30, 34), (128, 132, 140)
 
 
-def contact_sheet(picture: Image.Image, seed: int = 0) -> Image.Image:
-    """Return a sheet with a row a corruption: the clean picture, then severities 1 to 5; the held-out four come last.
+def contact_sheet(image: Image.Image, seed: int = 0) -> Image.Image:
+    """Return a sheet with one row per corruption: the clean image, then severities 1 to 5, the held-out four last.
 
-    A picture with a side over 224 pixels is shrunk to that first, the size that ImageNet-C's numbers were made for.
+    An image with a side over 224 pixels is first reduced to 224, the size that ImageNet-C's parameters were made for.
     """
-    clean = picture.convert("RGB")
+    clean = image.convert("RGB")
     clean.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE), Image.Resampling.LANCZOS)
     panels = [CORRUPTIONS[:_ROWS], CORRUPTIONS[_ROWS:]]
     width, height = _LABEL + 6 * (_CELL + _GAP), _HEAD + _ROWS * (_CELL + _GAP)
@@ -50,8 +50,8 @@ def _draw_panel(
             sheet.paste(cell, (x + (_CELL - cell.width) // 2, y + (_CELL - cell.height) // 2))
 
 
-def _draw_label(pen: ImageDraw.ImageDraw, place: tuple[int, int], corruption: Corruption) -> None:
-    x, y = place
+def _draw_label(pen: ImageDraw.ImageDraw, position: tuple[int, int], corruption: Corruption) -> None:
+    x, y = position
     pen.text((x, y), corruption.title, fill=_INK, font=ImageFont.load_default(17), anchor="rm")
     if corruption.kind == "held_out":
         pen.text((x, y + 21), "held out", fill=_FAINT, font=ImageFont.load_default(14), anchor="rm")
@@ -59,12 +59,15 @@ def _draw_label(pen: ImageDraw.ImageDraw, place: tuple[int, int], corruption: Co
 
 def _cells(clean: Image.Image, corruption: Corruption, seed: int) -> list[Image.Image]:
     image = torch.from_numpy(np.array(clean)).permute(2, 0, 1)[None]
-    bad = [corrupt(image, corruption.name, severity, seed=seed) for severity in SEVERITIES]
-    return [_fitted(clean), *(_fitted(Image.fromarray(one[0].permute(1, 2, 0).numpy())) for one in bad)]
+    corrupted = [corrupt(image, corruption.name, severity, seed=seed) for severity in SEVERITIES]
+    return [
+        _fit_to_cell(clean),
+        *(_fit_to_cell(Image.fromarray(each[0].permute(1, 2, 0).numpy())) for each in corrupted),
+    ]
 
 
-def _fitted(picture: Image.Image) -> Image.Image:
-    """Return the picture in the size of a cell; small ones are enlarged with their pixels left visible."""
-    factor = _CELL / max(picture.size)
-    size = (max(1, round(picture.width * factor)), max(1, round(picture.height * factor)))
-    return picture.resize(size, Image.Resampling.NEAREST if factor > 1 else Image.Resampling.LANCZOS)
+def _fit_to_cell(image: Image.Image) -> Image.Image:
+    """Return the image in the size of a cell. Small images are enlarged with visible pixels."""
+    factor = _CELL / max(image.size)
+    size = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
+    return image.resize(size, Image.Resampling.NEAREST if factor > 1 else Image.Resampling.LANCZOS)

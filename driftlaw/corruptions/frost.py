@@ -1,4 +1,4 @@
-"""Frost on the pane: real photographs of it, found, cut and laid over the images."""
+"""Frost: blends the images with random crops of real photographs of frost."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from driftlaw.corruptions.linear import windows
-from driftlaw.corruptions.registry import Numbers, is_large
-from driftlaw.corruptions.rng import Draws
+from driftlaw.corruptions.linear import sliding_windows
+from driftlaw.corruptions.registry import Parameters, is_large
+from driftlaw.corruptions.rng import CounterRNG
 from driftlaw.paths import ASSETS, data_dir
 
-# The original knows six photographs and draws one of the first five.
+# The original code has six photographs and chooses among the first five.
 _NAMES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 _SCALE = 5
 
 
-def frost(images: Tensor, numbers: Numbers, draws: Draws) -> Tensor:
-    """Mix the picture with a random cut of a random photograph of frost.
+def frost(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
+    """Blend the image with a random crop of a random photograph of frost.
 
-    Small images take photographs scaled by 0.2, which come with the package. Large ones take the full-size photographs
-    where they are found (the folder ``frost`` of the data folder, or an installed ``imagecorruptions``), else the small
-    ones enlarged five times: softer than the original's.
+    Small images use photographs scaled by 0.2, which are part of the package. Large images use the full-size
+    photographs if they are in the folder ``frost`` of the data directory or in an installed ``imagecorruptions``.
+    Otherwise the small photographs are enlarged five times, which is softer than the original.
     """
-    image_share, frost_share = numbers
-    return images * image_share + _cuts(images, draws) * frost_share
+    image_share, frost_share = parameters
+    return images * image_share + _random_crops(images, rng) * frost_share
 
 
-def _cuts(images: Tensor, draws: Draws) -> Tensor:
+def _random_crops(images: Tensor, rng: CounterRNG) -> Tensor:
     height, width = images.shape[-2:]
-    flat, sizes = _table(height, width, images.device)
-    starts, areas, tall, wide = sizes[:, draws.below("photograph", torch.tensor(len(_NAMES), device=images.device))]
-    top = draws.below("top", (tall - height).clamp(min=1))
-    left = draws.below("left", (wide - width).clamp(min=1))
+    flat, sizes = _photograph_table(height, width, images.device)
+    starts, areas, tall, wide = sizes[:, rng.randint("photograph", torch.tensor(len(_NAMES), device=images.device))]
+    top = rng.randint("top", (tall - height).clamp(min=1))
+    left = rng.randint("left", (wide - width).clamp(min=1))
     rows = torch.arange(height, device=images.device)
     channels = torch.arange(3, device=images.device)[:, None]
     first = (starts + top * wide + left)[:, None, None]
-    places = first + channels * areas[:, None, None] + rows * wide[:, None, None]
-    return windows(flat, width).index_select(0, places.view(-1)).view(images.shape)
+    starts_of_rows = first + channels * areas[:, None, None] + rows * wide[:, None, None]
+    return sliding_windows(flat, width).index_select(0, starts_of_rows.view(-1)).view(images.shape)
 
 
 @lru_cache(maxsize=4)
-def _table(height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def _photograph_table(height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return all photographs as one flat float32 tensor, and (start, area, height, width) of each, int64 (4, 5)."""
     photographs = _large_photographs() if is_large(height, width) else small_photographs()
-    planes = [_covering(photograph, height, width).transpose(2, 0, 1) for photograph in photographs]
+    planes = [_scale_to_cover(photograph, height, width).transpose(2, 0, 1) for photograph in photographs]
     ends = np.cumsum([plane.size for plane in planes])
     sizes = [
         [end - p.size, p.shape[1] * p.shape[2], p.shape[1], p.shape[2]] for end, p in zip(ends, planes, strict=True)
@@ -59,8 +59,8 @@ def _table(height: int, width: int, device: torch.device) -> tuple[Tensor, Tenso
     return torch.from_numpy(flat).to(device), torch.tensor(sizes, device=device).mT.contiguous()
 
 
-def _covering(photograph: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Return the photograph, enlarged where the image is larger than it."""
+def _scale_to_cover(photograph: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Return the photograph, enlarged if the image is larger."""
     factor = max(height / photograph.shape[0], width / photograph.shape[1])
     if factor <= 1:
         return photograph
@@ -70,30 +70,30 @@ def _covering(photograph: np.ndarray, height: int, width: int) -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def small_photographs() -> list[np.ndarray]:
-    """Return the embedded photographs, uint8 (h, w, 3), every fifth pixel of the originals."""
+    """Return the photographs of the package, uint8 (h, w, 3), every fifth pixel of the originals."""
     return [_read(ASSETS / "frost" / Path(name).with_suffix(".png").name) for name in _NAMES]
 
 
 def _large_photographs() -> list[np.ndarray]:
-    for folder in _large_folders():
+    for folder in _photograph_folders():
         if all((folder / name).is_file() for name in _NAMES):
             return [_read(folder / name) for name in _NAMES]
-    return [_enlarged(photograph) for photograph in small_photographs()]
+    return [_enlarge(photograph) for photograph in small_photographs()]
 
 
-def _large_folders() -> list[Path]:
+def _photograph_folders() -> list[Path]:
     folders = [data_dir() / "frost"]
     package = importlib.util.find_spec("imagecorruptions")
     if package is not None and package.submodule_search_locations:
-        folders += [Path(place) / "frost" for place in package.submodule_search_locations]
+        folders += [Path(location) / "frost" for location in package.submodule_search_locations]
     return folders
 
 
-def _enlarged(photograph: np.ndarray) -> np.ndarray:
+def _enlarge(photograph: np.ndarray) -> np.ndarray:
     size = (photograph.shape[1] * _SCALE, photograph.shape[0] * _SCALE)
     return np.asarray(Image.fromarray(photograph).resize(size, Image.Resampling.BICUBIC))
 
 
 def _read(path: Path) -> np.ndarray:
-    with Image.open(path) as picture:
-        return np.asarray(picture.convert("RGB"))
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB"))

@@ -1,4 +1,4 @@
-"""JPEG compression and decompression of whole batches, baseline, 4:2:0, as libjpeg's defaults do it."""
+"""JPEG compression and decompression of whole batches: baseline, 4:2:0, bit-equal with libjpeg's defaults."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from driftlaw.corruptions.linear import padded, repeated
-from driftlaw.corruptions.registry import Numbers
-from driftlaw.corruptions.rng import Draws
+from driftlaw.corruptions.linear import clamp_index, pad
+from driftlaw.corruptions.registry import Parameters
+from driftlaw.corruptions.rng import CounterRNG
 
 # ITU T.81, tables K.1 and K.2.
 _LUMINANCE = (
@@ -23,13 +23,13 @@ _CHROMINANCE = (
     (47, 66, 99, 99, 99, 99, 99, 99), *((99,) * 8,) * 4,
 )  # fmt: skip
 Rows = tuple[tuple[float, ...], ...]
-# Red, green, blue to luma, blue and red difference, and from the differences back to what luma lacks of each colour.
+# RGB to YCbCr, and from Cb and Cr to what is added to Y for each of red, green and blue.
 _FORWARD = ((0.299, 0.587, 0.114), (-0.168735892, -0.331264108, 0.5), (0.5, -0.418687589, -0.081312411))
 _FORWARD_OFFSETS = (32768, (128 << 16) + 32767, (128 << 16) + 32767)
 _BACKWARD = ((0.0, 1.402), (-0.34414, -0.71414), (1.772, 0.0))
 _BACKWARD_OFFSETS = (32768, 32768, 32768)
-# The cosine transform in 13-bit fixed point. libjpeg adds its constants up in another order, so that some of these sums
-# are one off the rounded cosine; the odd rows are what its butterflies come to.
+# Cosine transform in 13-bit fixed point. libjpeg adds its constants in a different order, so some of these sums differ
+# by one from the rounded cosine. The odd rows are the result of its butterflies.
 _EVEN = ((8192, 8192), (10703, 4433), (8192, -8192), (4433, -10704))
 _ODD = (
     (11363, 9633, 6437, 2260),
@@ -39,51 +39,53 @@ _ODD = (
 )
 
 
-def jpeg_compression(images: Tensor, numbers: Numbers, draws: Draws) -> Tensor:
-    """Write the picture as a JPEG of low quality and read it again: the same integers as libjpeg's slow transform."""
-    (quality,) = numbers
+def jpeg_compression(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
+    """Encode the image as a JPEG of low quality and decode it, with the same integers as libjpeg's slow transform."""
+    (quality,) = parameters
     height, width = images.shape[-2:]
-    planes = _recoloured(images.round(), _FORWARD, _FORWARD_OFFSETS)
-    luma = _through_blocks(planes[:, :1], _table(_LUMINANCE, int(quality), images.device))
-    chroma = _through_blocks(_halved(planes[:, 1:]), _table(_CHROMINANCE, int(quality), images.device))
-    chroma = _doubled(chroma)[..., :height, :width] - 128
-    return luma + _recoloured(chroma, _BACKWARD, _BACKWARD_OFFSETS)
+    planes = _convert_color(images.round(), _FORWARD, _FORWARD_OFFSETS)
+    luma = _quantize_blocks(planes[:, :1], _quantization_table(_LUMINANCE, int(quality), images.device))
+    chroma = _quantize_blocks(
+        _downsample(planes[:, 1:]), _quantization_table(_CHROMINANCE, int(quality), images.device)
+    )
+    chroma = _upsample(chroma)[..., :height, :width] - 128
+    return luma + _convert_color(chroma, _BACKWARD, _BACKWARD_OFFSETS)
 
 
-def _recoloured(planes: Tensor, weights: Rows, offsets: tuple[int, ...]) -> Tensor:
-    """Mix the planes of (n, k, h, w) in libjpeg's 16-bit fixed point, rounded down."""
-    matrix, lean = _mixing(weights, offsets, planes.device)
+def _convert_color(planes: Tensor, weights: Rows, offsets: tuple[int, ...]) -> Tensor:
+    """Multiply the planes of (n, k, h, w) by a color matrix in libjpeg's 16-bit fixed point, rounded down."""
+    matrix, rounding = _color_matrix(weights, offsets, planes.device)
     mixed = torch.matmul(matrix, planes.to(torch.float64).flatten(2))
-    return mixed.add_(lean).mul_(2**-16).floor_().to(torch.float32).view(len(planes), -1, *planes.shape[-2:])
+    return mixed.add_(rounding).mul_(2**-16).floor_().to(torch.float32).view(len(planes), -1, *planes.shape[-2:])
 
 
 @lru_cache(maxsize=8)
-def _mixing(weights: Rows, offsets: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+def _color_matrix(weights: Rows, offsets: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
     matrix = torch.round(torch.tensor(weights, dtype=torch.float64) * 2**16)
     return matrix.to(device), torch.tensor(offsets, dtype=torch.float64, device=device)[:, None]
 
 
-def _halved(planes: Tensor) -> Tensor:
-    """Average 2×2 pixels; the rounding leans down and up in turn along a row."""
+def _downsample(planes: Tensor) -> Tensor:
+    """Average 2×2 pixels. The rounding alternates between down and up along a row."""
     height, width = planes.shape[-2:]
-    planes = _grown(planes, height + height % 2, width + width % 2)
+    planes = _pad_to(planes, height + height % 2, width + width % 2)
     total = planes[..., ::2, ::2] + planes[..., ::2, 1::2] + planes[..., 1::2, ::2] + planes[..., 1::2, 1::2]
-    lean = 1 + torch.arange(total.shape[-1], device=planes.device) % 2
-    return (total + lean).mul_(0.25).floor_()
+    rounding = 1 + torch.arange(total.shape[-1], device=planes.device) % 2
+    return (total + rounding).mul_(0.25).floor_()
 
 
-def _grown(planes: Tensor, height: int, width: int) -> Tensor:
+def _pad_to(planes: Tensor, height: int, width: int) -> Tensor:
     """Repeat the last row and column until the planes have this size."""
     for axis, size in ((-2, height), (-1, width)):
         if planes.shape[axis] != size:
-            places = repeated(torch.arange(size, device=planes.device), planes.shape[axis])
-            planes = planes.index_select(axis, places)
+            indices = clamp_index(torch.arange(size, device=planes.device), planes.shape[axis])
+            planes = planes.index_select(axis, indices)
     return planes
 
 
-def _doubled(planes: Tensor) -> Tensor:
-    """Enlarge twice with a triangle filter, three parts of the near pixel and one of the far, as libjpeg rounds it."""
-    wide = padded(planes, 1, 1, repeated)
+def _upsample(planes: Tensor) -> Tensor:
+    """Upsample by two with a triangle filter, 3/4 of the near and 1/4 of the far pixel, rounded as libjpeg does."""
+    wide = pad(planes, 1, 1, clamp_index)
     near = wide[..., 1:-1, :] * 3
     rows = torch.stack([near + wide[..., :-2, :], near + wide[..., 2:, :]], -2).flatten(-3, -2)
     near = rows[..., 1:-1] * 3
@@ -91,30 +93,30 @@ def _doubled(planes: Tensor) -> Tensor:
     return torch.stack([left, right], -1).flatten(-2).mul_(1 / 16).floor_()
 
 
-def _through_blocks(planes: Tensor, table: Tensor) -> Tensor:
-    """Transform blocks of 8×8, round their coefficients to multiples of the table, transform back."""
+def _quantize_blocks(planes: Tensor, table: Tensor) -> Tensor:
+    """Transform blocks of 8×8, round their coefficients to multiples of the table, and transform back."""
     count, depth, height, width = planes.shape
     down, across = math.ceil(height / 8), math.ceil(width / 8)
-    grown = _grown(planes, 8 * down, 8 * across).view(count, depth, down, 8, across, 8)
+    grown = _pad_to(planes, 8 * down, 8 * across).view(count, depth, down, 8, across, 8)
     blocks = grown.permute(0, 1, 2, 4, 3, 5).to(torch.float64, memory_format=torch.contiguous_format) - 128
-    cosines = _cosines(planes.device)
-    # Rows then columns on the way out, columns then rows on the way back, each rounded as libjpeg rounds it.
-    coefficients = _turned(_turned(blocks, cosines.mT, 11), cosines.mT, 15).div_(8 * table)
+    cosines = _dct_matrix(planes.device)
+    # Forward: rows, then columns. Inverse: columns, then rows. Each pass is rounded as in libjpeg.
+    coefficients = _transform_rows(_transform_rows(blocks, cosines.mT, 11), cosines.mT, 15).div_(8 * table)
     half = torch.full((), 0.5, dtype=torch.float64, device=planes.device)
     kept = coefficients.add_(torch.copysign(half, coefficients)).trunc_().mul_(table)
-    pixels = _turned(_turned(kept.mT, cosines, 11), cosines, 18).mT.add_(128).clamp_(0, 255)
+    pixels = _transform_rows(_transform_rows(kept.mT, cosines, 11), cosines, 18).mT.add_(128).clamp_(0, 255)
     tiled = pixels.to(torch.float32).permute(0, 1, 2, 4, 3, 5)
     return tiled.reshape(count, depth, 8 * down, 8 * across)[..., :height, :width]
 
 
-def _turned(blocks: Tensor, matrix: Tensor, shift: int) -> Tensor:
-    """Multiply the rows of all blocks by a matrix, shift the sums down with rounding, transpose the blocks."""
+def _transform_rows(blocks: Tensor, matrix: Tensor, shift: int) -> Tensor:
+    """Multiply the rows of all blocks by a matrix, shift the sums right with rounding, and transpose the blocks."""
     return torch.matmul(blocks, matrix).add_(2 ** (shift - 1)).mul_(2.0**-shift).floor_().mT
 
 
 @lru_cache(maxsize=4)
-def _cosines(device: torch.device) -> Tensor:
-    """Return the (8, 8) matrix of the cosine transform, times 2¹³·√8; its transpose is the way back."""
+def _dct_matrix(device: torch.device) -> Tensor:
+    """Return the (8, 8) matrix of the discrete cosine transform, times 2¹³·√8; its transpose is the inverse."""
     rows = []
     for even, odd in zip(_EVEN, _ODD, strict=True):
         half = (even[0], even[1], -even[1], -even[0]) if even[0] != 8192 else (8192, even[1], even[1], 8192)
@@ -123,7 +125,7 @@ def _cosines(device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _table(base: Rows, quality: int, device: torch.device) -> Tensor:
+def _quantization_table(base: Rows, quality: int, device: torch.device) -> Tensor:
     scale = 5000 // quality if quality < 50 else 200 - 2 * quality
     table = (torch.tensor(base, dtype=torch.int64) * scale + 50) // 100
     return table.clamp(1, 255).to(torch.float64).to(device)

@@ -1,7 +1,7 @@
-"""Blurs and resamplings as weights on a dyadic grid, so that their sums are exact in any order.
+"""Exact blurs and resampling: weights on a dyadic grid, so that sums do not depend on their order.
 
-A matrix product may add in another order for another batch size or device. Grey levels are multiples of 2⁻¹⁰ and
-weights multiples of 2⁻¹⁶ here, so in float64 no addition rounds, and image i comes out in the same bits in any batch.
+A matrix product may add in a different order for another batch size or device. Here gray levels are multiples of
+2⁻¹⁰ and weights are multiples of 2⁻¹⁶. No addition in float64 rounds, and an image gets the same bits in any batch.
 """
 
 from __future__ import annotations
@@ -15,44 +15,47 @@ import torch
 from torch import Tensor
 
 WEIGHT_BITS = 16
-GREY_BITS = 10
+GRAY_BITS = 10
 
 
-def on_grid(values: Tensor, bits: int) -> Tensor:
+def quantize(values: Tensor, bits: int) -> Tensor:
     """Return the values rounded to multiples of 2⁻ᵇⁱᵗˢ."""
     return torch.round(values * 2**bits) / 2**bits
 
 
-def exact(weights: Tensor, bits: int = WEIGHT_BITS) -> Tensor:
-    """Return float64 weights on the grid; every row (last axis) keeps its sum, its largest weight takes the rest."""
+def quantize_rows(weights: Tensor, bits: int = WEIGHT_BITS) -> Tensor:
+    """Return the weights rounded to multiples of 2⁻ᵇⁱᵗˢ, float64, without changing the sum of a row (last axis).
+
+    The largest weight of a row absorbs the rounding error.
+    """
     weights = weights.to(torch.float64)
-    snapped = on_grid(weights, bits)
-    missing = on_grid(weights.sum(-1, keepdim=True), bits) - snapped.sum(-1, keepdim=True)
+    snapped = quantize(weights, bits)
+    missing = quantize(weights.sum(-1, keepdim=True), bits) - snapped.sum(-1, keepdim=True)
     return snapped.scatter_add(-1, snapped.argmax(-1, keepdim=True), missing)
 
 
-def sandwich(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+def apply_separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Return rows · image · columnsᵀ for every image of (…, h, w), in float64."""
     across = torch.matmul(images.to(torch.float64), columns.mT)
     return torch.matmul(rows, across)
 
 
-def mirrored(index: Tensor, size: int) -> Tensor:
-    """Return indices folded back into [0, size) about the edge pixels' centres: c b | a b c | b a."""
+def mirror_index(index: Tensor, size: int) -> Tensor:
+    """Return indices folded into [0, size) about the centres of edge pixels: c b | a b c | b a (scipy's 'mirror')."""
     if size == 1:
         return torch.zeros_like(index)
     folded = index.remainder(2 * size - 2)
     return torch.minimum(folded, 2 * size - 2 - folded)
 
 
-def reflected(index: Tensor, size: int) -> Tensor:
-    """Return indices folded back into [0, size) about the images' edges: b a | a b c | c b."""
+def reflect_index(index: Tensor, size: int) -> Tensor:
+    """Return indices folded into [0, size) about the edges of the image: b a | a b c | c b (scipy's 'reflect')."""
     folded = index.remainder(2 * size)
     return torch.minimum(folded, 2 * size - 1 - folded)
 
 
-def repeated(index: Tensor, size: int) -> Tensor:
-    """Return indices held at the edge pixels: a a | a b c | c c."""
+def clamp_index(index: Tensor, size: int) -> Tensor:
+    """Return indices clamped to the edge pixels: a a | a b c | c c (scipy's 'nearest')."""
     return index.clamp(0, size - 1)
 
 
@@ -60,53 +63,55 @@ Border = Callable[[Tensor, int], Tensor]
 
 
 @lru_cache(maxsize=64)
-def gaussian_rows(size: int, sigma: float, truncate: float, border: Border, bits: int, device: torch.device) -> Tensor:
-    """Return the (size, size) matrix of a Gaussian blur cut off at ``truncate`` deviations."""
+def gaussian_matrix(
+    size: int, sigma: float, truncate: float, border: Border, bits: int, device: torch.device
+) -> Tensor:
+    """Return the (size, size) matrix of a Gaussian blur, truncated at ``truncate`` standard deviations."""
     radius = int(truncate * sigma + 0.5)
     offsets = torch.arange(-radius, radius + 1)
     weights = torch.exp(-0.5 * (offsets.to(torch.float64) / sigma) ** 2)
     sources = border(torch.arange(size)[:, None] + offsets, size)
     matrix = torch.zeros(size, size, dtype=torch.float64)
     matrix.scatter_add_(1, sources, (weights / weights.sum()).expand(size, -1).contiguous())
-    return exact(matrix, bits).to(device)
+    return quantize_rows(matrix, bits).to(device)
 
 
-def gaussian(
-    images: Tensor, sigma: float, truncate: float = 4.0, border: Border = repeated, bits: int = WEIGHT_BITS
+def gaussian_filter(
+    images: Tensor, sigma: float, truncate: float = 4.0, border: Border = clamp_index, bits: int = WEIGHT_BITS
 ) -> Tensor:
-    """Return every image of (…, h, w) blurred by a Gaussian; one too narrow to reach a neighbour changes nothing."""
+    """Return every image of (…, h, w) blurred by a Gaussian, unchanged if the kernel has a single weight."""
     if int(truncate * sigma + 0.5) == 0:
         return images
-    rows, columns = (gaussian_rows(size, sigma, truncate, border, bits, images.device) for size in images.shape[-2:])
-    return sandwich(images, rows, columns)
+    rows, columns = (gaussian_matrix(size, sigma, truncate, border, bits, images.device) for size in images.shape[-2:])
+    return apply_separable(images, rows, columns)
 
 
-def zoom_rows(size: int, factor: float) -> Tensor:
-    """Return the (size, size) matrix of a zoom into the middle by linear sampling, ends on ends.
+def zoom_matrix(size: int, factor: float) -> Tensor:
+    """Return the (size, size) matrix of a zoom into the middle with linear interpolation, corners aligned.
 
-    The middle ⌈size / factor⌉ pixels are stretched to round(that × factor) and trimmed to ``size`` again.
+    The middle ⌈size / factor⌉ pixels are resized to round(that × factor) pixels and cropped to ``size``.
     """
     crop = math.ceil(size / factor)
     stretched = round(crop * factor)
     start, trim = (size - crop) // 2, (stretched - size) // 2
-    places = (torch.arange(size, dtype=torch.float64) + trim) * ((crop - 1) / max(stretched - 1, 1))
-    lower = places.floor().clamp(0, crop - 1)
+    positions = (torch.arange(size, dtype=torch.float64) + trim) * ((crop - 1) / max(stretched - 1, 1))
+    lower = positions.floor().clamp(0, crop - 1)
     upper = (lower + 1).clamp(max=crop - 1)
-    share = (places - lower)[:, None]
+    fraction = (positions - lower)[:, None]
     matrix = torch.zeros(size, size, dtype=torch.float64)
-    matrix.scatter_add_(1, start + lower.long()[:, None], 1 - share)
-    return matrix.scatter_add_(1, start + upper.long()[:, None], share)
+    matrix.scatter_add_(1, start + lower.long()[:, None], 1 - fraction)
+    return matrix.scatter_add_(1, start + upper.long()[:, None], fraction)
 
 
 Bands = tuple[tuple[int, int, Tensor], ...]
 _BAND_ROWS = 2
 
 
-def bands_of(matrix: Tensor, height: int, width: int, device: torch.device) -> Bands:
-    """Cut a matrix over all h·w pixels into bands of two output rows, each with the input rows it looks at.
+def split_into_bands(matrix: Tensor, height: int, width: int, device: torch.device) -> Bands:
+    """Split a matrix over all h·w pixels into bands of two output rows, each with the input rows it uses.
 
     Returns:
-        For each band the first and the last but one input pixel and the weights, (input pixels, output pixels).
+        For each band the first input pixel, the end of its input pixels, and the weights (input, output pixels).
     """
     bands = []
     for first in range(0, height, _BAND_ROWS):
@@ -117,36 +122,36 @@ def bands_of(matrix: Tensor, height: int, width: int, device: torch.device) -> B
     return tuple(bands)
 
 
-def banded(images: Tensor, bands: Bands) -> Tensor:
-    """Return every image of (n, c, h, w) under the matrix that the bands were cut from, in float64."""
+def apply_bands(images: Tensor, bands: Bands) -> Tensor:
+    """Return every image of (n, c, h, w) multiplied by the matrix that was split into ``bands``, in float64."""
     flat = images.to(torch.float64).view(-1, images.shape[-2] * images.shape[-1])
     return torch.cat([flat[:, start:stop] @ weights for start, stop, weights in bands], 1).view(images.shape)
 
 
 def correlation_matrix(kernel: Tensor, height: int, width: int) -> Tensor:
-    """Return the matrix over all h·w pixels of a correlation with a kernel, mirrored at the edge pixels."""
-    kernel, reach_y, reach_x = _trimmed(kernel)
+    """Return the matrix over all h·w pixels of a correlation with a kernel, with mirrored borders."""
+    kernel, reach_y, reach_x = _trim_kernel(kernel)
     matrix = torch.zeros(height * width, height * width, dtype=torch.float64)
     rows, columns = torch.arange(height)[:, None], torch.arange(width)
     targets = torch.arange(height * width)
     for y, line in enumerate(kernel.tolist()):
         for x, weight in enumerate(line):
-            sources = mirrored(rows + y - reach_y, height) * width + mirrored(columns + x - reach_x, width)
+            sources = mirror_index(rows + y - reach_y, height) * width + mirror_index(columns + x - reach_x, width)
             matrix[targets, sources.view(-1)] += weight
     return matrix
 
 
-def filtered(images: Tensor, kernel: Tensor) -> Tensor:
-    """Return every image of (…, h, w) correlated with a small odd kernel on the CPU, mirrored at the edge pixels.
+def correlate(images: Tensor, kernel: Tensor) -> Tensor:
+    """Return every image of (…, h, w) correlated with a small odd kernel, with mirrored borders.
 
-    Shifted copies of equal weight are added first and weighted once: a round kernel has few different weights.
+    Shifted copies with equal weight are added before they are multiplied: a disk has few different weights.
     """
-    kernel, reach_y, reach_x = _trimmed(kernel)
+    kernel, reach_y, reach_x = _trim_kernel(kernel)
     height, width = images.shape[-2:]
-    wide = padded(images.to(torch.float64), reach_y, reach_x, mirrored)
+    wide = pad(images.to(torch.float64), reach_y, reach_x, mirror_index)
     total = torch.zeros_like(images, dtype=torch.float64)
-    for weight, places in _by_weight(kernel).items():
-        shifted = [wide[..., y : y + height, x : x + width] for y, x in places]
+    for weight, offsets in _offsets_by_weight(kernel).items():
+        shifted = [wide[..., y : y + height, x : x + width] for y, x in offsets]
         group = shifted[0].clone()
         for other in shifted[1:]:
             group += other
@@ -154,18 +159,18 @@ def filtered(images: Tensor, kernel: Tensor) -> Tensor:
     return total
 
 
-def padded(images: Tensor, down: int, across: int, border: Border) -> Tensor:
-    """Return images of (…, h, w) grown on every side, by ``down`` rows and ``across`` columns."""
+def pad(images: Tensor, down: int, across: int, border: Border) -> Tensor:
+    """Return images of (…, h, w) padded on every side, by ``down`` rows and ``across`` columns."""
     for axis, reach in ((-2, down), (-1, across)):
         size = images.shape[axis]
         if reach:
-            places = border(torch.arange(-reach, size + reach, device=images.device), size)
-            images = images.index_select(axis, places)
+            indices = border(torch.arange(-reach, size + reach, device=images.device), size)
+            images = images.index_select(axis, indices)
     return images
 
 
-def _trimmed(kernel: Tensor) -> tuple[Tensor, int, int]:
-    """Cut off outer rows and columns that are zero, the same number on either side."""
+def _trim_kernel(kernel: Tensor) -> tuple[Tensor, int, int]:
+    """Remove outer rows and columns that are zero, the same number on both sides."""
     middle_y, middle_x = (size // 2 for size in kernel.shape)
     used = kernel.nonzero() - torch.tensor([middle_y, middle_x])
     reach_y, reach_x = (int(reach) for reach in used.abs().amax(0))
@@ -173,7 +178,7 @@ def _trimmed(kernel: Tensor) -> tuple[Tensor, int, int]:
     return cut, reach_y, reach_x
 
 
-def _by_weight(kernel: Tensor) -> dict[float, list[tuple[int, int]]]:
+def _offsets_by_weight(kernel: Tensor) -> dict[float, list[tuple[int, int]]]:
     groups: dict[float, list[tuple[int, int]]] = defaultdict(list)
     for y, row in enumerate(kernel.tolist()):
         for x, weight in enumerate(row):
@@ -182,6 +187,6 @@ def _by_weight(kernel: Tensor) -> dict[float, list[tuple[int, int]]]:
     return groups
 
 
-def windows(flat: Tensor, width: int) -> Tensor:
-    """Return every run of ``width`` neighbours of a flat tensor as a row; a view, nothing is copied."""
+def sliding_windows(flat: Tensor, width: int) -> Tensor:
+    """Return every run of ``width`` consecutive elements of a flat tensor as a row of a view, without a copy."""
     return flat.as_strided((flat.numel() - width + 1, width), (1, 1))

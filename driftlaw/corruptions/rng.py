@@ -1,4 +1,4 @@
-"""Random numbers that belong to an image, not to its place in a batch: a counter-based generator."""
+"""Counter-based random numbers that depend on the image, not on its position in a batch."""
 
 from __future__ import annotations
 
@@ -9,23 +9,33 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-# Steele, Lea and Flood's splitmix64: the step of its counter and the two multipliers of its finaliser.
-_STEP = 0x9E3779B97F4A7C15 - 2**64
+# splitmix64 (Steele, Lea and Flood, 2014): increment of the counter, and multipliers and shifts of the finaliser.
+_INCREMENT = 0x9E3779B97F4A7C15 - 2**64
 _MULTIPLIERS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 _SHIFTS = (30, 27, 31)
 LEVELS = 2**16
 
 
-class Draws:
-    """The random numbers of the images of one batch.
+class CounterRNG:
+    """Random numbers for the images of one batch, from a counter-based generator.
 
-    A number is a hash of (seed, corruption, severity, purpose, number of the image in its dataset, position), so an
-    image gets the same ones in any batch, in any order and on any device. Draws of 16 bits go through tables that are
-    made once on the CPU: no device computes a logarithm or a cosine of its own.
+    A number is a hash of (seed, corruption, severity, purpose, index of the image in its dataset, position). An image
+    therefore gets the same numbers in any batch, in any order and on any device. 16-bit numbers are mapped through
+    tables that are computed once on the CPU, so that logarithms and cosines do not depend on the device.
+
+    Args:
+        seed: seed of the corruption.
+        name: name of the corruption.
+        severity: 1 to 5.
+        indices: int64 (n,), index of each image in its dataset, on the device the numbers are computed on.
+
+    >>> batch, alone = CounterRNG(0, "fog", 3, torch.arange(5)), CounterRNG(0, "fog", 3, torch.tensor([4]))
+    >>> torch.equal(batch.normal("noise", 10)[4:], alone.normal("noise", 10))
+    True
     """
 
     def __init__(self, seed: int, name: str, severity: int, indices: Tensor) -> None:
-        self._stem = f"{seed}/{name}/{severity}"
+        self._prefix = f"{seed}/{name}/{severity}"
         self._indices = indices
 
     def __len__(self) -> int:
@@ -33,55 +43,53 @@ class Draws:
 
     @property
     def device(self) -> torch.device:
-        """The device the numbers are made on."""
+        """Device the numbers are computed on."""
         return self._indices.device
 
-    def words(self, purpose: str, count: int) -> Tensor:
-        """Return ``count`` 64-bit words an image, int64 of shape (n, count)."""
-        counters = torch.arange(1, count + 1, device=self.device) * _STEP
-        keys = _mixed(self._indices * _STEP + _signed_hash(f"{self._stem}/{purpose}"))
-        return _mixed(keys[:, None] + counters)
+    def int64_words(self, purpose: str, count: int) -> Tensor:
+        """Return ``count`` integers in [−2⁶³, 2⁶³) per image, int64 (n, count)."""
+        counters = torch.arange(1, count + 1, device=self.device) * _INCREMENT
+        keys = _splitmix64(self._indices * _INCREMENT + _signed_hash(f"{self._prefix}/{purpose}"))
+        return _splitmix64(keys[:, None] + counters)
 
-    def halves(self, purpose: str, count: int) -> Tensor:
-        """Return ``count`` whole numbers in [−2³¹, 2³¹) an image, int32 of shape (n, count)."""
-        words = self.words(purpose, (count + 1) // 2)
-        return words.view(torch.int32)[:, :count]
+    def int32_words(self, purpose: str, count: int) -> Tensor:
+        """Return ``count`` integers in [−2³¹, 2³¹) per image, int32 (n, count)."""
+        return self.int64_words(purpose, (count + 1) // 2).view(torch.int32)[:, :count]
 
-    def quarters(self, purpose: str, count: int) -> Tensor:
-        """Return ``count`` whole numbers in [−2¹⁵, 2¹⁵) an image, int16 of shape (n, count)."""
-        words = self.words(purpose, (count + 3) // 4)
-        return words.view(torch.int16)[:, :count]
+    def int16_words(self, purpose: str, count: int) -> Tensor:
+        """Return ``count`` integers in [−2¹⁵, 2¹⁵) per image, int16 (n, count)."""
+        return self.int64_words(purpose, (count + 3) // 4).view(torch.int16)[:, :count]
 
     def uniform(self, purpose: str, count: int) -> Tensor:
-        """Return ``count`` numbers in (0, 1) an image, midpoints of 2¹⁶ equal steps, float32 of shape (n, count)."""
-        return (self.quarters(purpose, count).to(torch.float32) + (LEVELS / 2 + 0.5)) / LEVELS
+        """Return ``count`` numbers in (0, 1) per image, midpoints of 2¹⁶ equal intervals, float32 (n, count)."""
+        return (self.int16_words(purpose, count).to(torch.float32) + (LEVELS / 2 + 0.5)) / LEVELS
 
     def normal(self, purpose: str, count: int) -> Tensor:
-        """Return ``count`` standard normal numbers an image, quantiles of 2¹⁶ equal steps, float32 (n, count)."""
-        places = self.quarters(purpose, count).to(torch.int64).add_(LEVELS // 2)
-        return torch.take(_normal_table(self.device), places)
+        """Return ``count`` standard normal numbers per image, quantiles of 2¹⁶ equal steps, float32 (n, count)."""
+        entries = self.int16_words(purpose, count).to(torch.int64).add_(LEVELS // 2)
+        return torch.take(_normal_table(self.device), entries)
 
-    def below(self, purpose: str, limits: Tensor) -> Tensor:
-        """Return a whole number in [0, limit) for every image; limits are int64 of shape (n,) or a single one."""
-        return ((self.halves(purpose, 1)[:, 0].to(torch.int64) + 2**31) * limits) >> 32
+    def randint(self, purpose: str, high: Tensor) -> Tensor:
+        """Return one integer in [0, high) per image, int64 (n,); ``high`` is int64 of shape (n,) or ()."""
+        return ((self.int32_words(purpose, 1)[:, 0].to(torch.int64) + 2**31) * high) >> 32
 
     def direction(self, purpose: str, low: float, high: float) -> tuple[Tensor, Tensor]:
-        """Return cosine and sine, float64 of shape (n,), of an angle in (low, high) degrees for every image."""
-        places = self.quarters(purpose, 1)[:, 0].to(torch.int64) + LEVELS // 2
+        """Return cosine and sine of one angle in (low, high) degrees per image, float64 (n,) each."""
+        entries = self.int16_words(purpose, 1)[:, 0].to(torch.int64) + LEVELS // 2
         table = _direction_table(low, high, self.device)
-        return table[0][places], table[1][places]
+        return table[0][entries], table[1][entries]
 
 
 def _signed_hash(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little", signed=True)
 
 
-def _mixed(words: Tensor) -> Tensor:
-    """Return splitmix64's finaliser of every word; the tensor handed in is overwritten."""
+def _splitmix64(words: Tensor) -> Tensor:
+    """Apply splitmix64's finaliser to every word in place."""
     shifted = torch.empty_like(words)
     for shift, multiplier in zip(_SHIFTS, (*_MULTIPLIERS, None), strict=True):
         torch.bitwise_right_shift(words, shift, out=shifted)
-        # int64 shifts in copies of the sign; the mask makes the shift a logical one.
+        # int64 shifts in copies of the sign bit; the mask makes this a logical shift.
         words.bitwise_xor_(shifted.bitwise_and_(2 ** (64 - shift) - 1))
         if multiplier is not None:
             words.mul_(multiplier)
@@ -90,8 +98,8 @@ def _mixed(words: Tensor) -> Tensor:
 
 @lru_cache(maxsize=8)
 def _normal_table(device: torch.device) -> Tensor:
-    shares = (torch.arange(LEVELS, dtype=torch.float64) + 0.5) / LEVELS
-    quantiles = torch.erfinv(2 * shares - 1) * math.sqrt(2)
+    probabilities = (torch.arange(LEVELS, dtype=torch.float64) + 0.5) / LEVELS
+    quantiles = torch.erfinv(2 * probabilities - 1) * math.sqrt(2)
     return (quantiles / quantiles.square().mean().sqrt()).to(torch.float32).to(device)
 
 

@@ -1,42 +1,42 @@
-"""Every corruption beside its plain, image-by-image definition, fed with the same random numbers."""
+"""Every corruption compared with its reference implementation per image, with the same random numbers."""
 
 import numpy as np
 import pytest
 import torch
 
 from driftlaw.corruptions import corrupt, find_corruption, list_corruptions
-from driftlaw.corruptions.rng import Draws
+from driftlaw.corruptions.rng import CounterRNG
 from driftlaw.datasets import load_dataset
 from tests.reference.corruptions import Dice, continuous
 from tests.reference.corruptions import corrupt as corrupt_plainly
 
-# Drawn by another algorithm in the reference, so they are compared by their statistics.
+# Sampled by another algorithm in the reference, so that only their statistics are compared.
 BY_STATISTICS = ["shot_noise", "impulse_noise"]
 PIXEL_BY_PIXEL = [name for name in list_corruptions("all") if name not in BY_STATISTICS]
 
 
 class LoadedDice(Dice):
-    """The numbers that our own generator gives to one image."""
+    """Random numbers that CounterRNG gives to one image."""
 
     def __init__(self, name, severity, index):
-        self.draws = Draws(0, name, severity, torch.tensor([index]))
+        self.rng = CounterRNG(0, name, severity, torch.tensor([index]))
         self.known = {}
 
     def normal(self, purpose, shape):
-        return self._shaped(self.draws.normal(purpose, int(np.prod(shape))), shape)
+        return self._shaped(self.rng.normal(purpose, int(np.prod(shape))), shape)
 
     def uniform(self, purpose, shape):
-        return self._shaped(self.draws.uniform(purpose, int(np.prod(shape))), shape)
+        return self._shaped(self.rng.uniform(purpose, int(np.prod(shape))), shape)
 
     def below(self, purpose, limit):
-        return int(self.draws.below(purpose, torch.tensor(limit)))
+        return int(self.rng.randint(purpose, torch.tensor(limit)))
 
     def angle(self, purpose, low, high):
-        return low + (high - low) * (int(self.draws.quarters(purpose, 1)) + 2**15 + 0.5) / 2**16
+        return low + (high - low) * (int(self.rng.int16_words(purpose, 1)) + 2**15 + 0.5) / 2**16
 
     def jump(self, purpose, place, shape, reach):
         if purpose not in self.known:
-            words = self.draws.quarters(purpose, 2 * shape[0] * shape[1]).numpy().astype(np.int64)
+            words = self.rng.int16_words(purpose, 2 * shape[0] * shape[1]).numpy().astype(np.int64)
             self.known[purpose] = (words.reshape(2, *shape) + 2**15) * 2 * reach // 2**16 - reach
         return self.known[purpose][:, place[0], place[1]]
 
@@ -60,12 +60,12 @@ def as_pictures(batch):
 
 
 def plainly(images, name, severity, make_dice, how=corrupt_plainly):
-    numbers = find_corruption(name).at(severity, *images.shape[1:3])
-    return np.stack([how(image, name, numbers, make_dice(i)) for i, image in enumerate(images)])
+    parameters = find_corruption(name).parameters(severity, *images.shape[1:3])
+    return np.stack([how(image, name, parameters, make_dice(i)) for i, image in enumerate(images)])
 
 
 def assert_equals_the_definition(images, name, severity):
-    """Values agree closely before they are cut to whole grey levels; a cut on the brink may differ by one."""
+    """Values agree closely before they are rounded to whole gray levels; rounded values may differ by one."""
     batch = as_batch(images)
     plain = plainly(images, name, severity, lambda i: LoadedDice(name, severity, i), continuous)
     difference = np.abs(as_pictures(corrupt(batch.double() / 255, name, severity)) * 255 - plain)

@@ -1,16 +1,16 @@
-"""What the blurs promise beyond their definition."""
+"""Blurs: properties beyond their definition."""
 
 import torch
 
 from driftlaw.corruptions import blur, corrupt
-from driftlaw.corruptions.rng import Draws
+from driftlaw.corruptions.rng import CounterRNG
 
 
 def picture(*size):
     return torch.randint(0, 256, (2, 3, *size), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
-def test_bands_and_the_general_way_agree(monkeypatch):
+def test_bands_and_the_general_method_agree(monkeypatch):
     images = picture(24, 30)
     quick = [corrupt(images / 255, name, 4) for name in ("zoom_blur", "defocus_blur")]
     monkeypatch.setattr(blur, "_DENSE_PIXELS", 0)
@@ -18,11 +18,11 @@ def test_bands_and_the_general_way_agree(monkeypatch):
     torch.testing.assert_close(quick, general, atol=1e-3, rtol=0)
 
 
-def test_glass_blur_hands_on_what_a_passed_neighbour_copied():
-    draws = Draws(0, "glass_blur", 5, torch.arange(3))
+def test_glass_blur_passes_on_what_an_earlier_neighbour_copied():
+    rng = CounterRNG(0, "glass_blur", 5, torch.arange(3))
     height, width, reach = 21, 18, 4
-    sources = blur._glass_sources(height, width, reach, draws, 0)
-    jumps = draws.quarters("jumps 0", 2 * height * width).int().view(3, 2, height, width)
+    sources = blur._glass_source_indices(height, width, reach, rng, 0)
+    jumps = rng.int16_words("jumps 0", 2 * height * width).int().view(3, 2, height, width)
     jumps = ((jumps + 2**15) * 2 * reach >> 16) - reach
     for image in range(3):
         places = torch.arange(height * width).view(height, width)
@@ -32,6 +32,6 @@ def test_glass_blur_hands_on_what_a_passed_neighbour_copied():
         assert torch.equal(sources[image], places.view(-1))
 
 
-def test_motion_blur_gives_whole_grey_levels():
+def test_motion_blur_gives_whole_gray_levels():
     values = corrupt(picture(32, 32).double() / 255, "motion_blur", 3) * 255
     assert (values - values.round()).abs().max() < 1e-4

@@ -6,14 +6,14 @@ import torch
 from PIL import Image
 
 from driftlaw.corruptions import corrupt
-from driftlaw.corruptions.digital import box_rows
+from driftlaw.corruptions.digital import box_matrix
 
 
 @pytest.mark.parametrize(("source", "target"), [(32, 20), (20, 32), (32, 30), (224, 56), (7, 7), (5, 1)])
 def test_box_weights_are_those_of_pillow(source, target):
     line = np.random.default_rng(0).integers(0, 256, source, dtype=np.uint8)
     real = np.asarray(Image.fromarray(line[None]).resize((target, 1), Image.Resampling.BOX))[0]
-    ours = (box_rows(source, target, torch.device("cpu")) @ torch.from_numpy(line).double() + 0.5).floor()
+    ours = (box_matrix(source, target, torch.device("cpu")) @ torch.from_numpy(line).double() + 0.5).floor()
     assert ours.tolist() == real.tolist()
 
 
@@ -22,7 +22,7 @@ def test_contrast_keeps_the_mean_of_every_channel():
     torch.testing.assert_close(corrupt(images, "contrast", 3).mean((2, 3)), images.mean((2, 3)), atol=1e-5, rtol=0)
 
 
-def test_a_grey_pixel_turns_red_when_saturation_is_added():
+def test_a_gray_pixel_turns_red_when_saturation_is_added():
     grey = torch.full((1, 3, 1, 1), 0.5, dtype=torch.float64)
     red, green, blue = corrupt(grey, "saturate", 5).flatten().tolist()
     assert red == pytest.approx(128 / 255, abs=0.01)

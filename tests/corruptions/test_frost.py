@@ -1,4 +1,4 @@
-"""Where the photographs of frost come from."""
+"""Photographs of frost and their crops."""
 
 import numpy as np
 import pytest
@@ -11,17 +11,17 @@ from driftlaw.paths import data_dir
 
 @pytest.fixture(autouse=True)
 def _fresh_tables():
-    frost._table.cache_clear()
+    frost._photograph_table.cache_clear()
     yield
-    frost._table.cache_clear()
+    frost._photograph_table.cache_clear()
 
 
-def test_five_small_photographs_come_with_the_package():
+def test_the_package_has_five_small_photographs():
     sizes = [photograph.shape for photograph in frost.small_photographs()]
     assert sizes == [(120, 180, 3), (63, 112, 3), (63, 112, 3), (70, 105, 3), (99, 132, 3)]
 
 
-def test_a_cut_is_a_piece_of_one_photograph():
+def test_a_crop_is_a_piece_of_one_photograph():
     black = torch.zeros(5, 3, 6, 6, dtype=torch.uint8)
     cuts = corrupt(black, "frost", 2)
     for cut in cuts.permute(0, 2, 3, 1).numpy():
@@ -43,6 +43,6 @@ def test_large_photographs_in_the_data_folder_are_preferred():
     assert corrupt(black, "frost", 1).amax((0, 2, 3)).tolist() == [4, 8, 12]
 
 
-def test_a_picture_larger_than_every_photograph_is_covered():
+def test_an_image_larger_than_every_photograph_is_covered():
     black = torch.zeros(3, 3, 700, 1000, dtype=torch.uint8)
     assert corrupt(black, "frost", 1).amax((1, 2, 3)).min() > 0

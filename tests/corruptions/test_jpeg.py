@@ -1,4 +1,4 @@
-"""Ours beside the real codec."""
+"""JPEG compression compared with libjpeg."""
 
 import io
 
@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from driftlaw.corruptions.jpeg import jpeg_compression
-from driftlaw.corruptions.rng import Draws
+from driftlaw.corruptions.rng import CounterRNG
 from driftlaw.datasets import load_dataset
 
 
@@ -20,11 +20,11 @@ def stored(picture, quality):
 
 @pytest.mark.parametrize("size", [(32, 32), (47, 61), (96, 80)])
 @pytest.mark.parametrize("quality", [7, 25, 50, 80])
-def test_pixels_are_those_of_the_codec(quality, size):
+def test_pixels_equal_those_of_libjpeg(quality, size):
     clean = load_dataset("cifar10-embedded").images(np.arange(8))
     pictures = np.stack([np.asarray(Image.fromarray(one).resize(size[::-1])) for one in clean])
     images = torch.from_numpy(np.ascontiguousarray(pictures.transpose(0, 3, 1, 2))).float()
-    ours = jpeg_compression(images, (quality,), Draws(0, "jpeg_compression", 1, torch.arange(8)))
+    ours = jpeg_compression(images, (quality,), CounterRNG(0, "jpeg_compression", 1, torch.arange(8)))
     real = np.stack([stored(picture, quality) for picture in pictures])
-    # libjpeg-turbo gives the same bits; another libjpeg may round elsewhere.
+    # libjpeg-turbo gives the same bits; another libjpeg may round differently.
     assert np.abs(ours.permute(0, 2, 3, 1).numpy() - real).mean() < 0.3

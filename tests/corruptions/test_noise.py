@@ -1,4 +1,4 @@
-"""The tables that photons are drawn from."""
+"""Alias tables of shot noise."""
 
 import math
 
@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from driftlaw.corruptions.noise import _alias_tables, _grey_levels
+from driftlaw.corruptions.noise import _alias_tables, _gray_levels
 
 
 @pytest.mark.parametrize("rate", [3, 75, 500])
-def test_the_alias_tables_hold_the_poisson_chances(rate):
+def test_the_alias_tables_contain_the_poisson_probabilities(rate):
     thresholds, values, bits = _alias_tables(rate, torch.device("cpu"))
     keep = thresholds.view(256, -1).numpy() / 2 ** (32 - bits)
     counts, aliases = np.rint(values.view(256, -1, 2).numpy() / 255 * rate).astype(int).transpose(2, 0, 1)
@@ -24,6 +24,6 @@ def test_the_alias_tables_hold_the_poisson_chances(rate):
 
 
 @pytest.mark.parametrize("rate", [3, 5, 12, 25, 50, 60, 75, 100, 250, 500])
-def test_a_count_becomes_the_grey_level_that_double_precision_gives(rate):
+def test_a_count_becomes_the_gray_level_that_double_precision_gives(rate):
     counts = np.arange(rate + 1)
-    assert np.array_equal(np.uint8(_grey_levels(counts, rate)), np.uint8(counts / rate * 255))
+    assert np.array_equal(np.uint8(_gray_levels(counts, rate)), np.uint8(counts / rate * 255))

@@ -1,4 +1,4 @@
-"""Ours beside the original archives' code, by the numbers that were measured on its output."""
+"""Comparison with the original archives' code, by statistics that were measured on its output."""
 
 import json
 from pathlib import Path
@@ -35,20 +35,20 @@ def clean():
 
 
 @pytest.fixture(scope="module")
-def ours_clean(clean):
+def our_clean(clean):
     return statistics(clean, clean)
 
 
 @pytest.mark.parametrize(("name", "severity"), CASES)
-def test_statistics_are_those_of_the_original(name, severity, clean, ours_clean):
-    # Not the same 2,000 images, so what is compared is the change from the clean ones.
+def test_statistics_are_those_of_the_original(name, severity, clean, our_clean):
+    # The 2,000 images differ, so the change from the clean images is compared.
     images = torch.from_numpy(np.ascontiguousarray(clean.transpose(0, 3, 1, 2)))
     ours = statistics(corrupt(images, name, severity).permute(0, 2, 3, 1).numpy(), clean)
     original = {field: np.mean(value) for field, value in NUMBERS["originals"][f"{name}/{severity}"].items()}
     original_clean = {field: np.mean(value) for field, value in NUMBERS["originals"]["clean"].items()}
-    assert ours["mean"] - ours_clean["mean"] == pytest.approx(original["mean"] - original_clean["mean"], abs=1.5)
+    assert ours["mean"] - our_clean["mean"] == pytest.approx(original["mean"] - original_clean["mean"], abs=1.5)
     for field in ("std", "lap", "imgstd"):
-        assert ours[field] / ours_clean[field] == pytest.approx(original[field] / original_clean[field], rel=0.03), (
+        assert ours[field] / our_clean[field] == pytest.approx(original[field] / original_clean[field], rel=0.03), (
             field
         )
     for field in ("absdiff", "rmsdiff"):
@@ -62,7 +62,7 @@ def test_the_record_on_the_originals_own_images_agrees_within_two_per_cent(name,
         assert np.mean(ours[field]) == pytest.approx(np.mean(value), rel=0.02), field
 
 
-def test_the_record_holds_every_corruption_without_chance_within_two_grey_levels():
+def test_the_record_holds_every_corruption_without_randomness_within_two_gray_levels():
     differences = NUMBERS["pixel_difference"]["values"]
     without_chance = {f"{one.name}/{severity}" for one in BENCHMARK if not one.random for severity in (2, 4)}
     assert set(differences) == without_chance

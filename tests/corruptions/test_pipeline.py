@@ -1,11 +1,10 @@
-"""What holds for every corruption, whatever it does."""
+"""corrupt(): independence of batches, chunks, threads and memory formats, and checks of its arguments."""
 
 import numpy as np
 import pytest
 import torch
 
-from driftlaw.corruptions import CORRUPTIONS, corrupt, list_corruptions
-from driftlaw.corruptions import pipeline as apply
+from driftlaw.corruptions import CORRUPTIONS, corrupt, list_corruptions, pipeline
 from driftlaw.datasets import load_dataset
 from driftlaw.errors import UsageError
 
@@ -15,23 +14,13 @@ RANDOM = [corruption.name for corruption in CORRUPTIONS if corruption.random]
 
 @pytest.fixture(scope="module")
 def images():
-    pictures = load_dataset("cifar10-embedded").images(np.arange(24))
-    return torch.from_numpy(np.ascontiguousarray(pictures.transpose(0, 3, 1, 2)))
+    pixels = load_dataset("cifar10-embedded").images(np.arange(24))
+    return torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
 
 
 @pytest.fixture(scope="module")
 def large(images):
     return torch.nn.functional.interpolate(images[:2].float(), size=(224, 224), mode="bilinear").to(torch.uint8)
-
-
-@pytest.mark.parametrize("severity", [2, 5])
-@pytest.mark.parametrize("name", ALL)
-def test_an_image_is_corrupted_the_same_in_any_batch_and_order(name, severity, images):
-    whole = corrupt(images, name, severity)
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(1))
-    assert torch.equal(corrupt(images[order], name, severity, indices=order), whole[order])
-    alone = [corrupt(images[i : i + 1], name, severity, indices=[i]) for i in (0, 7, 23)]
-    assert torch.equal(torch.cat(alone), whole[[0, 7, 23]])
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -42,14 +31,14 @@ def test_a_float_image_is_corrupted_the_same_in_any_batch(name, images):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_chunks_do_not_show(name, images, monkeypatch):
+def test_the_result_does_not_depend_on_chunks(name, images, monkeypatch):
     whole = corrupt(images, name, 4)
-    monkeypatch.setattr(apply, "_CPU_VALUES", 5 * images[0].numel())
+    monkeypatch.setattr(pipeline, "_CPU_CHUNK_VALUES", 5 * images[0].numel())
     assert torch.equal(corrupt(images, name, 4), whole)
 
 
-def test_two_threads_give_the_same_bits_and_leave_the_setting_alone(images, monkeypatch):
-    monkeypatch.setattr(apply, "_CPU_VALUES", 5 * images[0].numel())
+def test_two_threads_give_the_same_bits_and_restore_the_number_of_threads(images, monkeypatch):
+    monkeypatch.setattr(pipeline, "_CPU_CHUNK_VALUES", 5 * images[0].numel())
     expected = corrupt(images, "snow", 3)
     torch.set_num_threads(2)
     try:
@@ -62,21 +51,18 @@ def test_two_threads_give_the_same_bits_and_leave_the_setting_alone(images, monk
 
 
 @pytest.mark.parametrize("name", RANDOM)
-def test_the_same_seed_gives_the_same_bits_and_another_seed_others(name, images):
-    first = corrupt(images, name, 3, seed=7)
-    torch.manual_seed(123)
-    assert torch.equal(corrupt(images, name, 3, seed=7), first)
-    assert not torch.equal(corrupt(images, name, 3, seed=8), first)
+def test_another_seed_gives_another_result(name, images):
+    assert not torch.equal(corrupt(images, name, 3, seed=8), corrupt(images, name, 3, seed=7))
 
 
 @pytest.mark.parametrize("name", RANDOM)
-def test_two_images_of_a_dataset_get_two_corruptions(name, images):
+def test_images_with_different_indices_get_different_corruptions(name, images):
     twins = corrupt(images[:1].expand(2, -1, -1, -1), name, 4)
     assert not torch.equal(twins[0], twins[1])
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_float_and_uint8_agree_within_one_grey_level(name, images):
+def test_float_and_uint8_agree_within_one_gray_level(name, images):
     whole = corrupt(images, name, 3).float()
     floats = corrupt(images / 255, name, 3) * 255
     assert (floats - whole).min() > -0.01
@@ -111,18 +97,18 @@ def test_any_size_works(name, size):
     assert changed.isfinite().all()
 
 
-# Their published numbers do not grow evenly: more of one thing is paid with less of another.
-UNEVEN = ["glass_blur", "frost", "elastic_transform", "spatter", "saturate"]
+# Their published parameters are not monotonic in their effect: some increase while others decrease.
+NOT_MONOTONIC = ["glass_blur", "frost", "elastic_transform", "spatter", "saturate"]
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name not in UNEVEN])
-def test_the_damage_grows_with_the_severity(name, images):
-    damage = [(corrupt(images, name, s).float() - images.float()).abs().mean().item() for s in (1, 3, 5)]
-    assert damage[0] < damage[1] < damage[2]
+@pytest.mark.parametrize("name", [name for name in ALL if name not in NOT_MONOTONIC])
+def test_the_change_grows_with_the_severity(name, images):
+    change = [(corrupt(images, name, s).float() - images.float()).abs().mean().item() for s in (1, 3, 5)]
+    assert change[0] < change[1] < change[2]
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_memory_layout_does_not_matter_and_the_input_stays(name, images):
+def test_the_memory_format_does_not_matter_and_the_input_is_not_changed(name, images):
     few = images[:6]
     before = few.clone()
     expected = corrupt(few, name, 3)
@@ -135,23 +121,23 @@ def test_memory_layout_does_not_matter_and_the_input_stays(name, images):
     assert torch.equal(floats, kept)
 
 
-def test_no_images_give_no_images():
+def test_an_empty_batch_stays_empty():
     assert corrupt(torch.empty(0, 3, 32, 32), "fog", 1).shape == (0, 3, 32, 32)
 
 
-def test_gradients_and_inference_mode_do_no_harm(images):
-    wanting = (images[:2] / 255).requires_grad_()
-    assert not corrupt(wanting, "fog", 2).requires_grad
+def test_inputs_that_require_grad_and_inference_mode_work(images):
+    tracked = (images[:2] / 255).requires_grad_()
+    assert not corrupt(tracked, "fog", 2).requires_grad
     with torch.inference_mode():
         inside = corrupt(images, "zoom_blur", 3)
     assert torch.equal(corrupt(images, "zoom_blur", 3), inside)
 
 
-def test_everything_wrong_is_told_at_once(images):
-    with pytest.raises(UsageError) as told:
+def test_one_error_lists_all_problems(images):
+    with pytest.raises(UsageError) as error:
         corrupt(images.float(), "fog", 6, seed="x", indices=[1, 2])
-    for word in ("[0, 1]", "severity", "seed", "one index an image"):
-        assert word in str(told.value)
+    for word in ("[0, 1]", "severity is 6", "seed is 'x'", "one index per image"):
+        assert word in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -166,16 +152,16 @@ def test_everything_wrong_is_told_at_once(images):
         (np.zeros((2, 3, 8, 8)), "ndarray"),
     ],
 )
-def test_images_that_do_not_fit_are_refused_with_a_reason(bad, word):
+def test_unsuitable_images_are_refused_with_a_reason(bad, word):
     with pytest.raises(UsageError, match=word):
         corrupt(bad, "contrast", 1)
 
 
-def test_an_unknown_corruption_is_answered_with_the_nearest(images):
+def test_an_unknown_corruption_gets_a_suggestion(images):
     with pytest.raises(UsageError, match="Did you mean 'glass_blur'"):
         corrupt(images, "glas_blur", 1)
 
 
-def test_indices_are_whole_numbers(images):
-    with pytest.raises(UsageError, match="whole numbers"):
+def test_indices_must_be_integers(images):
+    with pytest.raises(UsageError, match="expected integers"):
         corrupt(images[:2], "fog", 1, indices=[0.5, 1.5])

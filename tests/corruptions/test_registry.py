@@ -1,4 +1,4 @@
-"""Names, order and numbers of the corruptions."""
+"""Names, order and parameters of the corruptions."""
 
 import subprocess
 import sys
@@ -17,16 +17,16 @@ ORDER = [
 HELD_OUT = ["speckle_noise", "gaussian_blur", "spatter", "saturate"]
 
 
-def test_the_benchmark_comes_in_its_published_order():
+def test_the_benchmark_is_in_its_published_order():
     assert list_corruptions() == ORDER
     assert list_corruptions("held_out") == HELD_OUT
     assert list_corruptions("all") == ORDER + HELD_OUT
 
 
-def test_every_corruption_has_five_severities_in_two_sizes_and_as_many_numbers_as_it_names():
+def test_every_corruption_has_five_severities_in_two_sizes_with_a_value_per_parameter():
     for corruption in CORRUPTIONS:
         assert len(corruption.small) == len(corruption.large) == 5
-        assert {len(row) for row in corruption.small + corruption.large} == {len(corruption.numbers)}
+        assert {len(row) for row in corruption.small + corruption.large} == {len(corruption.parameter_names)}
 
 
 @pytest.mark.parametrize(
@@ -50,15 +50,15 @@ def test_every_corruption_has_five_severities_in_two_sizes_and_as_many_numbers_a
         ("saturate", 5, (2.5, 0.2), (20, 0.2)),
     ],
 )
-def test_numbers_are_the_published_ones(name, severity, small, large):
+def test_parameters_are_the_published_ones(name, severity, small, large):
     corruption = find_corruption(name)
-    assert corruption.at(severity, 32, 32) == small
-    assert corruption.at(severity, 224, 224) == large
+    assert corruption.parameters(severity, 32, 32) == small
+    assert corruption.parameters(severity, 224, 224) == large
 
 
-def test_elastic_numbers_are_in_pixels():
-    assert find_corruption("elastic_transform").at(2, 32, 32) == pytest.approx((1.6, 6.4, 2.24))
-    assert find_corruption("elastic_transform").at(1, 224, 224) == pytest.approx((488, 170.8, 24.4))
+def test_elastic_parameters_are_in_pixels():
+    assert find_corruption("elastic_transform").parameters(2, 32, 32) == pytest.approx((1.6, 6.4, 2.24))
+    assert find_corruption("elastic_transform").parameters(1, 224, 224) == pytest.approx((488, 170.8, 24.4))
 
 
 def test_images_up_to_64_pixels_are_small():
@@ -66,7 +66,7 @@ def test_images_up_to_64_pixels_are_small():
     assert is_large(65, 10)
 
 
-def test_an_unknown_name_is_answered_with_the_nearest():
+def test_an_unknown_name_gets_a_suggestion():
     with pytest.raises(UsageError, match="Did you mean 'fog'"):
         find_corruption("fogg")
     with pytest.raises(UsageError, match="held_out"):

@@ -1,16 +1,16 @@
-"""Drops on the lens."""
+"""Spatter: distances, water and mud."""
 
 import pytest
 import torch
 
 from driftlaw.corruptions import corrupt
-from driftlaw.corruptions.spatter import _distances
+from driftlaw.corruptions.spatter import _distance_transform
 
 
 def test_distances_are_counted_in_steps_of_the_mask():
     edges = torch.zeros(1, 1, 9, 40, dtype=torch.bool)
     edges[0, 0, 4, 3] = True
-    distances = _distances(edges)[0, 0]
+    distances = _distance_transform(edges)[0, 0]
     assert distances[4, 3] == 0
     assert distances[4, 6] == 3
     torch.testing.assert_close(distances[5, 4], torch.tensor(1.4))

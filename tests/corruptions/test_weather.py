@@ -3,19 +3,19 @@
 import torch
 
 from driftlaw.corruptions import corrupt
-from driftlaw.corruptions.rng import Draws
-from driftlaw.corruptions.weather import plasma
+from driftlaw.corruptions.rng import CounterRNG
+from driftlaw.corruptions.weather import plasma_fractal
 
 
 def test_a_plasma_map_runs_from_zero_to_one():
-    heights = plasma(64, 2.0, Draws(0, "fog", 1, torch.arange(5)))
+    heights = plasma_fractal(64, 2.0, CounterRNG(0, "fog", 1, torch.arange(5)))
     assert heights.shape == (5, 64, 64)
     assert torch.equal(heights.amin((1, 2)), torch.zeros(5))
     assert torch.equal(heights.amax((1, 2)), torch.ones(5))
 
 
 def test_a_faster_decay_gives_a_smoother_map():
-    rough, smooth = (plasma(64, decay, Draws(0, "fog", 1, torch.arange(20))) for decay in (1.4, 3.0))
+    rough, smooth = (plasma_fractal(64, decay, CounterRNG(0, "fog", 1, torch.arange(20))) for decay in (1.4, 3.0))
     assert smooth.diff(dim=2).abs().mean() < rough.diff(dim=2).abs().mean()
 
 
@@ -26,7 +26,7 @@ def test_brightness_keeps_the_proportions_of_the_channels():
     torch.testing.assert_close(bright[:, :1], pixel[:, :1] + 0.2, atol=0.01, rtol=0)
 
 
-def test_brightness_lifts_black_to_grey():
+def test_brightness_raises_black_to_gray():
     assert corrupt(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), "brightness", 4).unique().tolist() == [51]
 
 
