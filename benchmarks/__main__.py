@@ -104,7 +104,7 @@ def compare(
     from benchmarks.timing import Pace
     from driftlaw.cli.console import command_line, progress_bar
     from driftlaw.files import atomic_path
-    from driftlaw.profiling import pick_device
+    from driftlaw.hardware import pick_device
 
     chosen = [parse_target(text) for text in targets or ("law", "tent")]
     place = pick_device(device)

@@ -22,8 +22,8 @@ import torch
 from benchmarks.timing import Pace, clock_of, spread
 from benchmarks.variants import Variant, settings_of
 from driftlaw.errors import DataError, UsageError, unknown_name
+from driftlaw.hardware import environment
 from driftlaw.methods import list_methods
-from driftlaw.profiling import environment
 from driftlaw.settings import parse_assignments
 
 ROOT = Path(__file__).resolve().parent.parent
