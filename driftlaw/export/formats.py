@@ -1,4 +1,4 @@
-"""The files a network can be written to, and how each is read back: torch.export, ONNX, safetensors."""
+"""File formats for exported models, and how each is written and run: torch.export, ONNX, safetensors."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from torch import Tensor, nn
 from driftlaw.errors import UsageError
 from driftlaw.models import build_model, load_model, save_model
 
-Facts = Mapping[str, Any]
+Metadata = Mapping[str, Any]
 
-METADATA = "driftlaw.json"
-"""The name under which a torch.export program holds its facts; an ONNX file has them as the property «driftlaw»."""
+METADATA_FILE = "driftlaw.json"
+"""Name of the extra file with the metadata in a torch.export program. ONNX files have a property 'driftlaw'."""
 
-EXAMPLES = 2
-"""Images a network is traced with: a single one would be taken for the only number it will ever see."""
+TRACED_IMAGES = 2
+"""Batch size for tracing. With one image, torch.export would treat the batch size as a constant."""
 
-MOST_INTERPRETED = 8
-"""Images that are compared where only ONNX's own evaluator is there, which is written to be read, not to be fast."""
+MAX_INTERPRETED = 8
+"""Number of images to compare if onnxruntime is not installed; ONNX's reference evaluator is slow."""
 
 
 @dataclass(frozen=True)
-class Networks:
-    """The two shapes of what is exported.
+class ExportModels:
+    """The two versions of an exported model.
 
     Attributes:
-        plain: the network with fixed statistics, its layers as they were.
-        folded: the same answers with BatchNorm folded.
+        plain: the model with fixed statistics and unchanged layers.
+        folded: an equivalent model with folded BatchNorm layers.
     """
 
     plain: nn.Module
@@ -45,119 +45,127 @@ class Networks:
 
 
 class Format(ABC):
-    """How a network becomes a file, and how the file answers."""
+    """A file format: writes a model, runs the written file, and reads its metadata.
+
+    Attributes:
+        title: name of the format.
+        folds: whether files contain the folded model.
+    """
 
     title: str
     folds: bool = True
 
-    def obstacle(self, networks: Networks) -> str | None:
-        """Return why this network cannot be written so, and what to do; None where it can."""
+    def problem(self, models: ExportModels) -> str | None:
+        """Return why this model cannot be written and what to do, or None."""
         return None
 
     @abstractmethod
-    def write(self, networks: Networks, images: Tensor, path: Path, facts: Facts) -> None:
-        """Write the network and where it comes from."""
+    def write(self, models: ExportModels, images: Tensor, path: Path, metadata: Metadata) -> None:
+        """Write the model and its metadata."""
 
     @abstractmethod
-    def answer(self, path: Path, images: Tensor) -> Tensor:
-        """Return what the file answers: logits of the images, or of as many of the first as are soon computed."""
+    def run(self, path: Path, images: Tensor) -> Tensor:
+        """Return the logits that a file computes, possibly for the first few images only."""
 
     @abstractmethod
-    def facts(self, path: Path) -> dict[str, Any]:
-        """Return where the network in a file comes from."""
+    def read_metadata(self, path: Path) -> dict[str, Any]:
+        """Return the metadata of a file."""
 
 
-class Program(Format):
-    """torch.export: runs wherever torch does, without a line of Python of ours."""
+class TorchExport(Format):
+    """torch.export: runs wherever torch is installed, without driftlaw."""
 
     title = "torch.export program"
 
-    def write(self, networks: Networks, images: Tensor, path: Path, facts: Facts) -> None:
-        """Trace the folded network for any number of images."""
-        program = _program(networks.folded, images)
-        torch.export.save(program, path, extra_files={METADATA: json.dumps(dict(facts), sort_keys=True)})
+    def write(self, models: ExportModels, images: Tensor, path: Path, metadata: Metadata) -> None:
+        """Trace the folded model for any batch size."""
+        program = _trace(models.folded, images)
+        torch.export.save(program, path, extra_files={METADATA_FILE: json.dumps(dict(metadata), sort_keys=True)})
 
-    def answer(self, path: Path, images: Tensor) -> Tensor:
+    def run(self, path: Path, images: Tensor) -> Tensor:
         """Run the program."""
         with torch.no_grad():
-            return torch.export.load(path).module()(images)
+            logits: Tensor = torch.export.load(path).module()(images)
+        return logits
 
-    def facts(self, path: Path) -> dict[str, Any]:
+    def read_metadata(self, path: Path) -> dict[str, Any]:
         """Read the extra file."""
-        found = {METADATA: ""}
-        torch.export.load(path, extra_files=found)
-        return json.loads(found[METADATA])
+        files = {METADATA_FILE: ""}
+        torch.export.load(path, extra_files=files)
+        return dict(json.loads(files[METADATA_FILE]))
 
 
 class Onnx(Format):
-    """ONNX: for runtimes that are not torch."""
+    """ONNX: for other runtimes than torch."""
 
     title = "ONNX"
 
-    def obstacle(self, networks: Networks) -> str | None:
-        """Ask for the two packages that torch writes ONNX with."""
+    def problem(self, models: ExportModels) -> str | None:
+        """Check that the packages with which torch writes ONNX are installed."""
         missing = " and ".join(name for name in ("onnx", "onnxscript") if not _can_import(name))
-        remedy = "`pip install driftlaw[export]`, or take .pt2"
-        return f"an .onnx file needs {missing}, not installed here: {remedy}" if missing else None
+        fix = "Run `pip install driftlaw[export]`, or use a .pt2 file."
+        return f"Writing an .onnx file needs {missing}, which cannot be imported. {fix}" if missing else None
 
-    def write(self, networks: Networks, images: Tensor, path: Path, facts: Facts) -> None:
-        """Translate the program of the folded network into one file, weights included."""
+    def write(self, models: ExportModels, images: Tensor, path: Path, metadata: Metadata) -> None:
+        """Convert the traced folded model into one file that includes the weights."""
         onnx = importlib.import_module("onnx")
-        program = _program(networks.folded, images)
-        with _quiet_translator():
-            written = torch.onnx.export(
+        program = _trace(models.folded, images)
+        with _quiet_onnx_export():
+            converted = torch.onnx.export(
                 program, input_names=["images"], output_names=["logits"], dynamo=True, verbose=False
             )
-        model = written.model_proto
-        onnx.helper.set_model_props(model, {"driftlaw": json.dumps(dict(facts), sort_keys=True)})
+        assert converted is not None  # torch returns None only without dynamo
+        model = converted.model_proto
+        onnx.helper.set_model_props(model, {"driftlaw": json.dumps(dict(metadata), sort_keys=True)})
         onnx.save(model, str(path))
 
-    def answer(self, path: Path, images: Tensor) -> Tensor:
-        """Run the file in onnxruntime, or in ONNX's own evaluator where that is not installed."""
+    def run(self, path: Path, images: Tensor) -> Tensor:
+        """Run the file with onnxruntime, or with ONNX's reference evaluator if that is not installed."""
         if _can_import("onnxruntime"):
             runtime = importlib.import_module("onnxruntime")
             session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         else:
             session = importlib.import_module("onnx.reference").ReferenceEvaluator(str(path))
-            images = images[:MOST_INTERPRETED]
+            images = images[:MAX_INTERPRETED]
         (logits,) = session.run(None, {"images": images.cpu().numpy()})
         return torch.from_numpy(logits)
 
-    def facts(self, path: Path) -> dict[str, Any]:
-        """Read the property."""
+    def read_metadata(self, path: Path) -> dict[str, Any]:
+        """Read the property 'driftlaw'."""
         model = importlib.import_module("onnx").load(str(path), load_external_data=False)
-        return json.loads({entry.key: entry.value for entry in model.metadata_props}["driftlaw"])
+        return dict(json.loads({entry.key: entry.value for entry in model.metadata_props}["driftlaw"]))
 
 
-class Weights(Format):
-    """safetensors: the network as ``driftlaw.load_model`` reads it, to be adapted again or run in Python."""
+class Safetensors(Format):
+    """safetensors: weights for ``driftlaw.load_model``, to adapt again or to run in Python."""
 
     title = "safetensors"
     folds = False
 
-    def obstacle(self, networks: Networks) -> str | None:
-        """Refuse what is not one of our networks, of which the file has to say the name."""
-        name = getattr(networks.plain, "info", {}).get("name", type(networks.plain).__name__)
-        if is_of_ours(name):
+    def problem(self, models: ExportModels) -> str | None:
+        """Check that the model can be built by its name, which is all that the file stores beside the weights."""
+        name = getattr(models.plain, "info", {}).get("name", type(models.plain).__name__)
+        if can_build(name):
             return None
-        return f"a .safetensors file holds a network of `driftlaw list models`, and this is {name}: take .pt2 or .onnx"
+        return f"A .safetensors file needs a model of `driftlaw list models`, but this is {name}. Use .pt2 or .onnx."
 
-    def write(self, networks: Networks, images: Tensor, path: Path, facts: Facts) -> None:
-        """Write the weights with the statistics filled in; nothing is folded, so that names stay what they are."""
-        save_model(networks.plain, path, facts={"exported": dict(facts)})
+    def write(self, models: ExportModels, images: Tensor, path: Path, metadata: Metadata) -> None:
+        """Write the weights with the fixed statistics. Nothing is folded, so that parameter names stay the same."""
+        save_model(models.plain, path, facts={"exported": dict(metadata)})
 
-    def answer(self, path: Path, images: Tensor) -> Tensor:
-        """Load the network and ask it."""
+    def run(self, path: Path, images: Tensor) -> Tensor:
+        """Load the model and run it."""
         with torch.no_grad():
-            return load_model(path).to(images.device, images.dtype)(images)
+            logits: Tensor = load_model(path).to(images.device, images.dtype)(images)
+        return logits
 
-    def facts(self, path: Path) -> dict[str, Any]:
-        """Read the metadata."""
-        return load_model(path).info["exported"]
+    def read_metadata(self, path: Path) -> dict[str, Any]:
+        """Read the metadata beside the weights."""
+        return dict(getattr(load_model(path), "info", {})["exported"])
 
 
-def is_of_ours(name: str) -> bool:
-    """Tell whether ``build_model`` makes a network of this name."""
+def can_build(name: str) -> bool:
+    """Return True if ``build_model`` knows a model of this name."""
     try:
         with torch.device("meta"):
             build_model(name, num_classes=1)
@@ -166,49 +174,53 @@ def is_of_ours(name: str) -> bool:
     return True
 
 
-FORMATS: dict[str, Format] = {".pt2": Program(), ".onnx": Onnx(), ".safetensors": Weights()}
-"""The formats, by the suffix of a file."""
+FORMATS: dict[str, Format] = {".pt2": TorchExport(), ".onnx": Onnx(), ".safetensors": Safetensors()}
+"""File formats by file suffix."""
 
 
 def find_format(path: Path) -> Format:
-    """Return the format that a file's suffix asks for."""
+    """Return the format for a file name.
+
+    Raises:
+        UsageError: the suffix is not one of ``FORMATS``.
+    """
     if path.suffix not in FORMATS:
-        known = ", ".join(f"{suffix} ({kind.title})" for suffix, kind in FORMATS.items())
-        raise UsageError(f"{path} ends in «{path.suffix}»: expected one of {known}")
+        valid = ", ".join(f"{suffix} ({file_format.title})" for suffix, file_format in FORMATS.items())
+        raise UsageError(f"Cannot export to '{path}'. The file name must end in one of {valid}.")
     return FORMATS[path.suffix]
 
 
-def _program(network: nn.Module, images: Tensor) -> torch.export.ExportedProgram:
-    example = images[:1].expand(EXAMPLES, -1, -1, -1).clone(memory_format=torch.contiguous_format)
-    count = torch.export.Dim("batch", min=1)
-    with torch.no_grad():
-        return torch.export.export(_Whole(network), (example,), dynamic_shapes=({0: count},), strict=False)
+class _Wrapper(nn.Module):
+    """Calls the model as a child: torch.export ignores hooks of the outermost module."""
 
-
-class _Whole(nn.Module):
-    """Calls a network with all that hangs on it: torch.export leaves the hooks of the outermost module out."""
-
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.network = network
+        self.model = model
         self.eval()
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self.network(images)
+    def forward(self, images: Tensor) -> Any:
+        return self.model(images)
+
+
+def _trace(model: nn.Module, images: Tensor) -> torch.export.ExportedProgram:
+    example = images[:1].expand(TRACED_IMAGES, -1, -1, -1).clone(memory_format=torch.contiguous_format)
+    batch = torch.export.Dim("batch", min=1)
+    with torch.no_grad():
+        return torch.export.export(_Wrapper(model), (example,), dynamic_shapes=({0: batch},), strict=False)
 
 
 @contextmanager
-def _quiet_translator() -> Iterator[None]:
-    """Inside, what torch's translator says to its own developers is not passed on to users: it is no news to them."""
+def _quiet_onnx_export() -> Iterator[None]:
+    """Context manager that silences messages of torch.onnx for its own developers."""
     logger = logging.getLogger("torch.onnx")
-    before = logger.level
+    level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(before)
+        logger.setLevel(level)
 
 
 def _can_import(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""What of an adapter answers: one of its networks, or several and the method's rule; nothing that learns."""
+"""The part of an adapter that produces logits: one of its models, or several combined as the method does."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from driftlaw.base.model_copy import unwrapped
 from driftlaw.errors import UsageError
 
 
-class Answering(nn.Module):
-    """Answers with several networks as a method does, and has nothing else of the adapter.
+class InferenceModule(nn.Module):
+    """Several models combined into logits by a method's ``forward_logits``, without the rest of the adapter.
 
     Args:
-        rule: the method's ``answer``, which finds the networks by their names.
-        networks: copies of the adapter's own.
+        rule: the method's ``forward_logits``, called with this module in place of the adapter.
+        models: copies of the adapter's models, by attribute name.
         config: the method's settings.
     """
 
-    def __init__(self, rule: Callable[[Any, Tensor], Tensor], networks: Mapping[str, nn.Module], config: Any) -> None:
+    def __init__(self, rule: Callable[[Any, Tensor], Tensor], models: Mapping[str, nn.Module], config: Any) -> None:
         super().__init__()
         self.rule = rule
         self.config = config
-        for name, network in networks.items():
-            self.add_module(name, network)
+        self.info: dict[str, Any] = {}
+        for name, model in models.items():
+            self.add_module(name, model)
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (n, c, h, w) in [0, 1] to logits (n, classes)."""
@@ -36,42 +37,47 @@ class Answering(nn.Module):
 
 
 @torch.no_grad()
-def answering_network(adapter: Adapter, images: Tensor) -> nn.Module:
-    """Return a copy of what answers in an adapter, its norm layers in the adapter's own modes.
+def extract_model(adapter: Adapter, images: Tensor) -> nn.Module:
+    """Return a copy of the model, or models, from which an adapter computes logits.
+
+    BatchNorm layers keep the modes that they have in the adapter. The adapter is not changed.
 
     Args:
-        adapter: it is not touched.
-        images: (n, c, h, w) in [0, 1], to see which of its networks are asked.
+        adapter: an adapter.
+        images: (n, c, h, w) in [0, 1], to find out which of its models are used.
 
     Raises:
-        UsageError: the method answers with more than networks.
+        UsageError: the method computes its logits from more than models.
     """
-    if type(adapter).forward_logits is Adapter.forward_logits:
+    rule = type(adapter).forward_logits
+    if rule is Adapter.forward_logits:
         return copy.deepcopy(unwrapped(adapter.model))
     children = {name: copy.deepcopy(child) for name, child in adapter.named_children()}
     try:
-        asked, answer = _asked(Answering(type(adapter).forward_logits, children, adapter.config), images)
-        own = Answering(type(adapter).forward_logits, {name: children[name] for name in asked}, adapter.config)
-        own(images)
+        used, logits = _used_models(InferenceModule(rule, children, adapter.config), images)
+        module = InferenceModule(rule, {name: children[name] for name in used}, adapter.config)
+        module(images)
     except AttributeError as error:
         raise UsageError(
-            f"«{adapter.name}» answers with more than its networks ({error}), and that cannot be exported: give one of "
-            "its networks to driftlaw.export.export_network"
+            f"'{adapter.name}' computes its logits from more than its models ({error}), which cannot be exported. "
+            "Pass one of its models to driftlaw.export.export_model instead."
         ) from error
-    if len(asked) == 1 and torch.equal(children[asked[0]](images), answer):
-        return children[asked[0]]
-    own.info = {"name": f"{' and '.join(asked)} of {adapter.name}"}
-    return own
+    if len(used) == 1 and torch.equal(children[used[0]](images), logits):
+        return children[used[0]]
+    module.info = {"name": f"{' and '.join(used)} of {adapter.name}"}
+    return module
 
 
-def _asked(answering: Answering, images: Tensor) -> tuple[list[str], Tensor]:
-    """Return the names of the networks that an answer is made of, and the answer."""
-    asked: list[str] = []
-    children = list(answering.named_children())
-    hooks = [child.register_forward_pre_hook(lambda *_, name=name: asked.append(name)) for name, child in children]
+def _used_models(module: InferenceModule, images: Tensor) -> tuple[list[str], Tensor]:
+    """Return the names of the models that are called for the logits, and the logits."""
+    used: dict[str, None] = {}
+    hooks = [
+        child.register_forward_pre_hook(lambda *_, name=name: used.setdefault(name))
+        for name, child in module.named_children()
+    ]
     try:
-        answer = answering(images)
+        logits = module(images)
     finally:
         for hook in hooks:
             hook.remove()
-    return list(dict.fromkeys(asked)), answer
+    return list(used), logits

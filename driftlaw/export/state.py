@@ -1,77 +1,127 @@
-"""Adapters from what was saved of them: a state dict, or the checkpoint of a run that was interrupted."""
+"""Adapters from saved files: a state dict, or the checkpoint of an interrupted run."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
 from driftlaw.base import Adapter, ExecutionSettings
-from driftlaw.base import registered_methods as methods
 from driftlaw.components.features import find_head
-from driftlaw.errors import DataError, UsageError, unknown
-from driftlaw.methods import make_adapter
+from driftlaw.errors import DataError, UsageError, unknown_name, warn_user
+from driftlaw.methods import make_adapter, registered_methods
+from driftlaw.models import NORMALISATIONS, build_model, list_weights, load_model
+from driftlaw.models.checkpoint_formats import usual_normalisation
+from driftlaw.models.hub import is_of_a_library
 
-_KEY = "_extra_state"
-_EXPECTED = "expected what torch.save(adapter.state_dict(), path) wrote"
+_EXPECTED = "Expected a file written by torch.save(adapter.state_dict(), path)."
 
 
 def read_state(path: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """Return the adapter's state in a file; no code in the file is run.
+    """Return the adapter state in a file. Code in the file is not executed.
 
     Args:
-        path: what ``torch.save(adapter.state_dict(), path)`` wrote, or the checkpoint of a run under way.
+        path: a file written by ``torch.save(adapter.state_dict(), path)``, or the checkpoint of an unfinished run.
 
     Raises:
-        DataError: the file cannot be read, or holds something else.
+        DataError: the file cannot be read, or does not contain an adapter state.
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises half a dozen kinds for a file it cannot read
-        reason = type(error).__name__  # its words are advice to trust the file
-        raise DataError(f"{path} cannot be read as a file of torch.save ({reason}): {_EXPECTED}") from error
+    except Exception as error:  # torch raises many types; its messages recommend trusting the file
+        raise DataError(f"Cannot read {path} with torch.load ({type(error).__name__}). {_EXPECTED}") from error
     if isinstance(content, Mapping) and isinstance(content.get("adapter"), Mapping):
         content = content["adapter"]
-    extra = content.get(_KEY) if isinstance(content, Mapping) else None
-    if not isinstance(extra, Mapping) or "method" not in extra:
-        raise DataError(f"{path} holds no adapter: {_EXPECTED}")
+    if not isinstance(content, Mapping) or _extra_state(content) is None:
+        raise DataError(f"{path} does not contain an adapter state. {_EXPECTED}")
     return content
 
 
 def restore_adapter(model: nn.Module, state: Mapping[str, Any]) -> Adapter:
-    """Return the adapter that a state was taken from, for answering; nobody's training data is read.
+    """Return an adapter with a saved state, for inference. Training data is not needed.
 
     Args:
-        model: the network that the adapter was made from, or one of the same shape.
+        model: the model that the adapter was created from, or one of the same architecture.
         state: what its ``state_dict()`` returned.
 
     Raises:
-        UsageError: the state is not of an adapter, of an unknown method, or of another network.
+        UsageError: this is not the state of an adapter, its method is unknown, or it belongs to another model.
     """
-    extra = state.get(_KEY)
-    if not isinstance(extra, Mapping) or "method" not in extra:
-        raise UsageError("this state holds no method: expected what an adapter's state_dict() returned")
-    if extra["method"] not in methods():
-        raise unknown("method", extra["method"], sorted(methods()))
-    # How steps were run there says nothing of the answer, and this machine may not be able to.
+    extra = _extra_state(state)
+    if extra is None:
+        raise UsageError("The state has no method. Expected what the state_dict() of an adapter returned.")
+    method = extra["method"]
+    if method not in registered_methods():
+        raise unknown_name("method", method, sorted(registered_methods()))
+    # Execution settings do not affect the logits, and this machine may not support them.
     settings = {key: value for key, value in extra["config"].items() if key not in ExecutionSettings.model_fields}
-    source = _NeverRead(find_head(model).out_features) if methods()[extra["method"]].needs_train_data else None
-    adapter = make_adapter(extra["method"], model, settings, train_data=source)
+    needs_data = registered_methods()[method].needs_train_data
+    train_data = UnusedTrainData(find_head(model).out_features) if needs_data else None
+    adapter = make_adapter(method, model, settings, train_data=train_data)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="the saved state was made with other settings")
+        warnings.filterwarnings("ignore", message=".*saved.*settings")
         adapter.load_state_dict(state)
     return adapter
 
 
-class _NeverRead:
-    """Stands where a method wants its training data: what only answers has no use for them.
+def _extra_state(state: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    extra = state.get("_extra_state")
+    return extra if isinstance(extra, Mapping) and "method" in extra else None
+
+
+def load_model_for_state(
+    state: Mapping[str, Any],
+    model: str | None,
+    *,
+    normalize: str | None = None,
+    folder: str | os.PathLike[str] | None = None,
+) -> nn.Module:
+    """Return a model that a saved adapter state can be loaded into.
 
     Args:
-        num_classes: of the network.
+        state: the state of an adapter.
+        model: weights, as for ``driftlaw.load_model``, or the name of an architecture.
+        normalize: name of the input normalisation, for weights that do not store it.
+        folder: the data directory; see ``driftlaw.paths.data_dir``.
+
+    Raises:
+        UsageError: the model is None, unknown or of another architecture, or its normalisation is unknown.
+    """
+    if model is None:
+        raise UsageError(
+            "A saved adapter state does not name its model. Pass the weights it was created from, for example "
+            "--model wrn_16_1-cifar10."
+        )
+    if Path(model).is_file() or model in list_weights(folder) or is_of_a_library(model):
+        return load_model(model, normalize=normalize, folder=folder)
+    skeleton = build_model(model, num_classes=1)
+    head = next(name for name, layer in skeleton.named_modules() if layer is find_head(skeleton))
+    if f"model.{head}.weight" not in state:
+        raise UsageError(f"The saved state is not the state of a {model}: it has no '{head}'. Pass another --model.")
+    chosen = normalize or usual_normalisation(model)
+    if chosen is None:
+        raise UsageError(
+            f"A saved state does not store the input normalisation, and it differs between versions of {model}. "
+            f"Pass the weights as --model, or --normalize with one of {', '.join(NORMALISATIONS)}."
+        )
+    if normalize is None:
+        warn_user(
+            f"The saved state does not store the input normalisation. Using '{chosen}', the usual one for {model}. "
+            "Pass --normalize to choose another."
+        )
+    return build_model(model, num_classes=len(state[f"model.{head}.weight"]), normalize=chosen)
+
+
+class UnusedTrainData:
+    """Placeholder for training data when an adapter is restored for inference only.
+
+    Args:
+        num_classes: number of classes of the model.
     """
 
     def __init__(self, num_classes: int) -> None:
@@ -82,12 +132,12 @@ class _NeverRead:
         return 1
 
     def facts(self) -> dict[str, Any]:
-        """Return what is known of the images: nothing."""
+        """Return a description for records."""
         return {"name": "none"}
 
-    def images(self, numbers: Any) -> NoReturn:
-        """Refuse to give images."""
+    def images(self, indices: Any) -> NoReturn:
+        """Raise, because there are no images."""
         raise UsageError(
-            "this method reads its training data to be made: make the adapter yourself, load the state, and call "
-            "driftlaw.export.export_adapter"
+            "This method reads training data when it is created. Create the adapter with train_data=…, load its "
+            "state, and call driftlaw.export.export_adapter."
         )

@@ -10,7 +10,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from driftlaw.cli.export import export
-from driftlaw.errors import DataError, UsageError
+from driftlaw.errors import DataError, DriftlawWarning, UsageError
 from driftlaw.methods import make_adapter
 from driftlaw.models import load_model
 from driftlaw.streams import make_stream
@@ -24,13 +24,13 @@ def call(monkeypatch, tmp_path):
     app.command()(export)
     monkeypatch.chdir(tmp_path)
 
-    def calling(*arguments):
+    def invoke(*arguments):
         result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=True)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return result
 
-    return calling
+    return invoke
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +42,14 @@ def batch():
 
 @pytest.fixture
 def adapter(batch, tmp_path):
-    """An adapter that has learned, and its state in a file."""
+    """An adapter after one step, with its state in a file."""
     adapter = make_adapter("tent", load_model(WEIGHTS), {})
     adapter(batch)
     torch.save(adapter.state_dict(), tmp_path / "adapter.pt")
     return adapter
 
 
-def test_a_saved_adapter_becomes_a_program_with_the_statistics_of_a_stream(call, adapter, batch):
+def test_saved_adapter_is_exported_with_statistics_of_a_stream(call, adapter, batch):
     result = call("adapter.pt", "out.pt2", "--model", WEIGHTS, "--calibrate", "embedded", "--images", 64, "--json")
     document = json.loads(result.stdout)
     assert document["facts"]["method"] == "tent"
@@ -62,24 +62,30 @@ def test_a_saved_adapter_becomes_a_program_with_the_statistics_of_a_stream(call,
     assert program(batch[:1]).shape == (1, 10)
 
 
-def test_a_state_is_laid_over_weights_or_over_a_bare_network(call, adapter):
+def test_state_can_be_loaded_into_weights_or_an_architecture(call, adapter):
     call(WEIGHTS, "over.safetensors", "--state", "adapter.pt", "--calibrate", "cifar10-embedded", "--images", 16)
-    result = call("adapter.pt", "bare.safetensors", "--model", "wrn_16_1", "--calibrate", "cifar10-embedded",
-                  "--images", 16)  # fmt: skip
-    assert "«none» is taken" in result.stderr
+    with pytest.warns(DriftlawWarning, match="Using 'none'"):
+        call("adapter.pt", "bare.safetensors", "--model", "wrn_16_1", "--calibrate", "cifar10-embedded", "--images", 16)
     over, bare = (load_model(f"{name}.safetensors").state_dict() for name in ("over", "bare"))
     assert all(torch.equal(over[name], bare[name]) for name in over)
     assert not torch.equal(over["norm.weight"], load_model(WEIGHTS).norm.weight)
 
 
-def test_without_calibration_the_stored_statistics_stay_and_it_says_so(call):
+@pytest.mark.parametrize("option", ["--normalize", "--normalise"])
+def test_normalization_can_be_given_for_an_architecture(call, adapter, recwarn, option):
+    call("adapter.pt", "out.safetensors", "--model", "wrn_16_1", option, "half")
+    assert load_model("out.safetensors").info["normalise"] == "half"
+    assert not [warning for warning in recwarn if "normalisation" in str(warning.message)]
+
+
+def test_without_calibration_the_stored_statistics_are_kept(call):
     result = call(WEIGHTS, "out.safetensors")
-    assert "no --calibrate" in result.stderr
-    assert "as trained" in result.stdout
+    assert "No --calibrate given" in result.stderr
+    assert "not adapted" in result.stdout
     assert torch.equal(load_model("out.safetensors").norm.running_mean, load_model(WEIGHTS).norm.running_mean)
 
 
-def test_the_images_of_a_window_are_used_where_none_are_named(call, batch, tmp_path):
+def test_window_of_the_adapter_is_used_without_calibrate(call, batch, tmp_path):
     adapter = make_adapter("norm", load_model(WEIGHTS), {"statistics": "window", "window": 32})
     adapter(batch)
     torch.save(adapter.state_dict(), tmp_path / "window.pt")
@@ -89,13 +95,13 @@ def test_the_images_of_a_window_are_used_where_none_are_named(call, batch, tmp_p
     torch.testing.assert_close(model(batch[-32:]), adapter.predict(batch[-32:]), atol=5e-3, rtol=0)
 
 
-def test_a_folder_gives_its_newest_pictures_or_some_of_every_class(call, tmp_path):
+def test_folder_provides_its_newest_images_or_random_ones_of_classes(call, tmp_path):
     rng = np.random.default_rng(0)
-    for place in ("flat", "classes/cat", "classes/dog"):
-        (tmp_path / place).mkdir(parents=True)
-        for number in range(4):
+    for folder in ("flat", "classes/cat", "classes/dog"):
+        (tmp_path / folder).mkdir(parents=True)
+        for index in range(4):
             pixels = rng.integers(0, 256, (40, 32, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / place / f"{number}.png")
+            Image.fromarray(pixels).save(tmp_path / folder / f"{index}.png")
     for folder, count in (("flat", 3), ("classes", 6)):
         document = json.loads(
             call(WEIGHTS, "out.safetensors", "--calibrate", folder, "--images", count, "--json").stdout
@@ -111,13 +117,13 @@ def test_a_folder_gives_its_newest_pictures_or_some_of_every_class(call, tmp_pat
         (["adapter.pt", "out.pt2"], UsageError, "--model"),
         (["adapter.pt", "out.pt2", "--model", "resnet50_cifar"], UsageError, "not the state of"),
         (["adapter.pt", "out.pt2", "--model", "wrn_16_2"], UsageError, "another network"),
-        (["adapter.pt", "out.pt2", "--model", WEIGHTS, "--state", "adapter.pt"], UsageError, "leave --state out"),
+        (["adapter.pt", "out.pt2", "--model", WEIGHTS, "--state", "adapter.pt"], UsageError, "Omit --state"),
         ([WEIGHTS, "out.pt2", "--state", "missing.pt"], DataError, "missing.pt"),
         ([WEIGHTS, "out.pt2", "--calibrate", "embeded"], UsageError, "Did you mean 'embedded'"),
-        ([WEIGHTS, "out.pt2", "--calibrate", "."], DataError, "no pictures"),
+        ([WEIGHTS, "out.pt2", "--calibrate", "."], DataError, "contains no images"),
     ],
 )
-def test_wrong_use_is_told_and_nothing_is_written(call, adapter, tmp_path, arguments, kind, word):
+def test_invalid_use_is_an_error_and_writes_nothing(call, adapter, tmp_path, arguments, kind, word):
     with pytest.raises(kind, match=word):
         call(*arguments)
     assert [path.name for path in tmp_path.iterdir()] == ["adapter.pt"]

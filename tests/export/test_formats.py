@@ -1,4 +1,4 @@
-"""The files a network can be written to; what is true of all of them stands with the exports."""
+"""File formats; what all formats share is tested in test_adapter.py."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import pytest
 import torch
 
 from driftlaw.errors import UsageError
-from driftlaw.export import FORMATS, export_adapter, export_network, find_format
-from driftlaw.export.formats import is_of_ours
+from driftlaw.export import FORMATS, export_adapter, export_model, find_format
+from driftlaw.export.formats import can_build
 from driftlaw.methods import make_adapter
-from tests.export.made_up import images, network
+from tests.export.small_model import images, small_model
 
 
-def test_a_suffix_chooses_the_format_and_another_is_refused():
+def test_suffix_determines_the_format():
     assert find_format(Path("a.pt2")) is FORMATS[".pt2"]
     with pytest.raises(UsageError, match=r"\.onnx"):
         find_format(Path("a.pth"))
 
 
-def test_only_networks_that_can_be_built_by_name_are_ours():
-    assert is_of_ours("wrn_22_3")
-    assert not is_of_ours("timm:resnet18")
+def test_can_build_knows_names_of_models():
+    assert can_build("wrn_22_3")
+    assert not can_build("timm:resnet18")
 
 
 def has(*names: str) -> bool:
@@ -36,25 +36,25 @@ def has(*names: str) -> bool:
 
 
 @pytest.mark.skipif(has("onnx", "onnxscript"), reason="the packages are installed")
-def test_without_its_packages_onnx_says_what_to_install(tmp_path):
+def test_onnx_without_its_packages_names_the_extra(tmp_path):
     with pytest.raises(UsageError, match=r"driftlaw\[export\]"):
-        export_network(network(), tmp_path / "out.onnx", images(4))
+        export_model(small_model(), tmp_path / "out.onnx", images(4))
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(not has("onnx", "onnxscript"), reason="needs onnx and onnxscript")
 @pytest.mark.parametrize("runtime", ["onnxruntime", "onnx.reference"])
-def test_onnx_answers_as_the_adapter_for_any_number_of_images(tmp_path, monkeypatch, runtime):
+def test_onnx_returns_the_adapters_logits_for_any_batch_size(tmp_path, monkeypatch, runtime):
     if not has(runtime):
         pytest.skip(f"needs {runtime}")
     if runtime == "onnx.reference":
         monkeypatch.setattr("driftlaw.export.formats._can_import", lambda name: name != "onnxruntime")
-    adapter = make_adapter("tent", network().float(), {})
+    adapter = make_adapter("tent", small_model().float(), {})
     batch = images(12).float()
     adapter(batch)
-    done = export_adapter(adapter, tmp_path / "out.onnx", batch)
+    result = export_adapter(adapter, tmp_path / "out.onnx", batch)
     form, expected = FORMATS[".onnx"], adapter.predict(batch)
     for count in (7, 1):
-        torch.testing.assert_close(form.answer(done.path, batch[:count]), expected[:count], atol=1e-4, rtol=0)
-    assert form.facts(done.path)["method"] == "tent"
+        torch.testing.assert_close(form.run(result.path, batch[:count]), expected[:count], atol=1e-4, rtol=0)
+    assert form.read_metadata(result.path)["method"] == "tent"
     assert [path.name for path in tmp_path.iterdir()] == ["out.onnx"]

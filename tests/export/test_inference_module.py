@@ -1,4 +1,4 @@
-"""What of an adapter answers."""
+"""The part of an adapter that produces logits."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ import torch
 
 from driftlaw.base import Adapter, StepOutput
 from driftlaw.errors import UsageError
-from driftlaw.export import answering_network
-from driftlaw.export.inference_module import Answering
+from driftlaw.export import extract_model
+from driftlaw.export.inference_module import InferenceModule
 from driftlaw.methods import make_adapter
-from tests.export.made_up import images, network
+from tests.export.small_model import images, small_model
 
 
 @pytest.mark.parametrize("method", ["source", "norm", "tent", "cotta", "adacontrast"])
 @torch.no_grad()
-def test_one_network_answers_as_the_adapter_does_and_is_a_copy(method):
-    adapter = make_adapter(method, network(), {"augmentations": 2} if method == "cotta" else {})
+def test_single_model_is_copied_and_returns_the_adapters_logits(method):
+    adapter = make_adapter(method, small_model(), {"augmentations": 2} if method == "cotta" else {})
     adapter(images(6))
-    own = answering_network(adapter, images(6))
+    own = extract_model(adapter, images(6))
     torch.testing.assert_close(own(images(6)), adapter.predict(images(6)))
-    assert type(own) is type(network())
+    assert type(own) is type(small_model())
     expected = adapter.teacher if method == "cotta" else adapter.model
     assert own is not expected
     assert all(torch.equal(a, b) for a, b in zip(own.parameters(), expected.parameters(), strict=True))
 
 
-class Mean(Adapter):
-    """Answers with two networks."""
+class MeanOfTwo(Adapter):
+    """Predicts with the mean of two models."""
 
-    name = "mean"  # of no method: what is registered would be tested as one
+    name = "mean-of-two"  # not registered
 
     def setup(self, train_data):
-        self.other = network(seed=8)
-        self.unused = network(seed=9)
+        self.other = small_model(seed=8)
+        self.unused = small_model(seed=9)
 
     def update(self, images, plan):
         return StepOutput(self.forward_logits(images))
@@ -43,9 +43,9 @@ class Mean(Adapter):
 
 
 class Shifted(Adapter):
-    """Answers with a number that is no part of a network."""
+    """Adds a buffer of the adapter to the logits."""
 
-    name = "shifted"  # of no method: what is registered would be tested as one
+    name = "shifted"  # not registered
 
     def setup(self, train_data):
         self.register_buffer("shift", torch.ones(()))
@@ -58,14 +58,14 @@ class Shifted(Adapter):
 
 
 @torch.no_grad()
-def test_several_networks_answer_by_the_methods_rule_and_the_idle_ones_stay_behind():
-    adapter = Mean(network())
-    own = answering_network(adapter, images(6))
-    assert isinstance(own, Answering)
+def test_several_models_are_combined_and_unused_ones_left_out():
+    adapter = MeanOfTwo(small_model())
+    own = extract_model(adapter, images(6))
+    assert isinstance(own, InferenceModule)
     assert [name for name, _ in own.named_children()] == ["model", "other"]
     torch.testing.assert_close(own(images(6)), adapter.predict(images(6)))
 
 
-def test_an_answer_made_of_more_than_networks_is_refused():
-    with pytest.raises(UsageError, match="more than its networks"):
-        answering_network(Shifted(network()), images(6))
+def test_logits_from_more_than_models_are_rejected():
+    with pytest.raises(UsageError, match="more than its models"):
+        extract_model(Shifted(small_model()), images(6))
