@@ -1,4 +1,4 @@
-"""What every test needs: one thread each, so that parallel workers do not fight over the cores."""
+"""Fixtures for all tests: one thread per process, and a separate data directory per test."""
 
 import sys
 from pathlib import Path
@@ -6,19 +6,26 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # so that tests can import tests.reference
-torch.set_num_threads(1)
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # makes tests.reference importable
+torch.set_num_threads(1)  # parallel test workers share the cores
 
 
 @pytest.fixture(autouse=True)
-def _own_data_folder(tmp_path_factory, monkeypatch):
-    """No test reads or writes the user's own data folder."""
+def _separate_data_dir(tmp_path_factory, monkeypatch):
+    """Keep every test away from the user's data directory."""
     monkeypatch.setenv("DRIFTLAW_DATA", str(tmp_path_factory.mktemp("data")))
 
 
-@pytest.fixture
-def two_threads():
-    """Inside, torch has two threads, so that a step on a CPU runs passes side by side."""
-    torch.set_num_threads(2)
+@pytest.fixture(autouse=True)
+def _restore_thread_count():
+    """Restore the number of threads after every test, also after a failed one."""
+    before = torch.get_num_threads()
     yield
-    torch.set_num_threads(1)
+    if torch.get_num_threads() != before:
+        torch.set_num_threads(before)
+
+
+@pytest.fixture
+def two_threads(_restore_thread_count):
+    """Let torch use two threads, so that a step on a CPU can run two passes in parallel."""
+    torch.set_num_threads(2)

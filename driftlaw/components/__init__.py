@@ -1,1 +1,1 @@
-"""What methods are made of: which parameters learn, losses, Fisher scores, layer rates, augmentation."""
+"""Building blocks of methods: losses, Fisher information, layer rates, BatchNorm statistics, augmentation, teachers."""

@@ -1,4 +1,4 @@
-"""Where norm layers take their statistics from: the source, the batch at hand, both, or a batch held fixed."""
+"""BatchNorm statistics: of the stored source data, of the current batch, a mixture of both, or fixed to one batch."""
 
 from __future__ import annotations
 
@@ -14,71 +14,84 @@ from driftlaw.errors import UsageError
 
 
 def batch_norm_layers(model: nn.Module) -> list[_BatchNorm]:
-    """Return the layers whose answer depends on the other images of a batch."""
+    """Return all BatchNorm layers of a model, of any dimension."""
     return [module for module in model.modules() if isinstance(module, _BatchNorm)]
 
 
-def use_batch_stats(model: nn.Module, source_share: float = 0.0) -> None:
-    """Make every BatchNorm layer normalize with the statistics of the batch at hand and leave the stored ones alone.
+def use_batch_stats(model: nn.Module, stored_stats_weight: float = 0.0) -> None:
+    """Make every BatchNorm layer normalize with the statistics of the current batch; stored ones are not updated.
 
     Args:
-        model: the network.
-        source_share: how much of the stored statistics is mixed in; layers that store none go without.
+        model: the model, changed in place.
+        stored_stats_weight: weight of the stored statistics in a mixture of both, see `MixedBatchStats`. Layers
+            without stored statistics use those of the batch alone.
     """
     for layer in batch_norm_layers(model):
-        if source_share and layer.running_mean is not None:
+        if stored_stats_weight and layer.running_mean is not None:
             layer.eval()
-            layer.register_forward_pre_hook(MixedBatchStats(source_share))
+            layer.register_forward_pre_hook(MixedBatchStats(stored_stats_weight))
         else:
             layer.train()
             layer.track_running_stats = False
 
 
 class MixedBatchStats:
-    """Makes a BatchNorm layer in eval mode normalize with statistics mixed of the batch's and its stored ones.
+    """Forward pre-hook that makes a BatchNorm layer in eval mode mix batch and stored statistics (alpha-BN).
 
-    m = (1 − s)·batch mean + s·stored mean, and v likewise (alpha-BN, You et al., 2021). The layer itself is left as it
-    is, whatever it does beside normalising: its input x becomes (x − m)·√((stored v + ε)/(v + ε)) + stored m, of which
-    the stored statistics make (x − m)/√(v + ε). Gradients flow through the batch's part.
+    With weight s, mean μ_b and variance v_b of the batch, and stored μ_s and v_s (You et al., 2021):
+
+        μ = (1 − s)·μ_b + s·μ_s,        v = (1 − s)·v_b + s·v_s.
+
+    The layer is not changed. The hook replaces its input x by (x − μ)·√((v_s + ε)/(v + ε)) + μ_s, which the stored
+    statistics normalize to (x − μ)/√(v + ε). Gradients flow through the batch statistics.
     """
 
-    def __init__(self, share: float) -> None:
-        self.share = share
-        self.held = False
+    def __init__(self, stored_stats_weight: float) -> None:
+        self.stored_stats_weight = stored_stats_weight
+        self.enabled = True
 
     def mix(self, layer: _BatchNorm, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and variance of a batch mixed with the stored ones."""
-        return torch.lerp(mean, layer.running_mean, self.share), torch.lerp(variance, layer.running_var, self.share)
+        """Return mean and variance of a batch, mixed with the stored ones."""
+        stored_mean, stored_variance = _stored_stats(layer)
+        weight = self.stored_stats_weight
+        return torch.lerp(mean, stored_mean, weight), torch.lerp(variance, stored_variance, weight)
 
-    def __call__(self, layer: _BatchNorm, arguments: tuple[Tensor, ...]) -> Tensor | None:
-        """Return the input that the layer makes the answer of, before the layer is called."""
-        if self.held:
+    def __call__(self, layer: _BatchNorm, args: tuple[Tensor, ...]) -> Tensor | None:
+        """Return the replacement of the layer's input, or None to keep it."""
+        if not self.enabled:
             return None
-        (values,) = arguments
-        mean, variance = self.mix(layer, *_mean_and_variance(values.to(layer.running_mean.dtype)))
-        scale = ((layer.running_var + layer.eps) / (variance + layer.eps)).sqrt()
+        (values,) = args
+        stored_mean, stored_variance = _stored_stats(layer)
+        mean, variance = self.mix(layer, *_mean_and_variance(values.to(stored_mean.dtype)))
+        scale = ((stored_variance + layer.eps) / (variance + layer.eps)).sqrt()
         shape = [1, -1] + [1] * (values.ndim - 2)
-        moved = (values - mean.view(shape)) * scale.view(shape) + layer.running_mean.view(shape)
-        return moved.to(values.dtype)
+        shifted = (values - mean.view(shape)) * scale.view(shape) + stored_mean.view(shape)
+        return shifted.to(values.dtype)
 
 
-def _share_of(layer: _BatchNorm) -> MixedBatchStats | None:
+def _stored_stats(layer: _BatchNorm) -> tuple[Tensor, Tensor]:
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    return layer.running_mean, layer.running_var
+
+
+def _mixing_hook(layer: _BatchNorm) -> MixedBatchStats | None:
     return next((hook for hook in layer._forward_pre_hooks.values() if isinstance(hook, MixedBatchStats)), None)
 
 
 def _mean_and_variance(values: Tensor) -> tuple[Tensor, Tensor]:
-    axes = [axis for axis in range(values.ndim) if axis != 1]
-    # A CPU's sums over channels-last maps lose three digits more than those over contiguous ones.
-    variance, mean = torch.var_mean(values.contiguous(), dim=axes, correction=0)
+    dims = [dim for dim in range(values.ndim) if dim != 1]
+    # On a CPU, sums over channels-last tensors are three digits less accurate than over contiguous ones.
+    variance, mean = torch.var_mean(values.contiguous(), dim=dims, correction=0)
     return mean, variance
 
 
 @contextmanager
 def fixed_batch_stats(model: nn.Module, images: Tensor) -> Iterator[None]:
-    """Inside, BatchNorm layers normalize with the statistics of ``images`` as constants, whatever passes through.
+    """Context manager in which BatchNorm layers normalize with the statistics of ``images`` as constants.
 
-    One forward pass measures them. Images then no longer influence each other, so per-sample gradients are right;
-    through live batch statistics they would be silently wrong.
+    One forward pass measures them. Inside, images do not influence each other, so per-sample gradients are correct.
+    With batch statistics that depend on the input they would be wrong without an error.
     """
     layers = batch_norm_layers(model)
     before = [(layer.training, layer.track_running_stats, layer.running_mean, layer.running_var) for layer in layers]
@@ -86,68 +99,74 @@ def fixed_batch_stats(model: nn.Module, images: Tensor) -> Iterator[None]:
     for layer, (mean, variance) in zip(layers, measured, strict=True):
         layer.eval()
         layer.running_mean, layer.running_var = mean, variance
-        _hold(layer, True)
+        _enable_mixing(layer, False)
     try:
         yield
     finally:
         for layer, (training, track, mean, variance) in zip(layers, before, strict=True):
             layer.training, layer.track_running_stats = training, track
             layer.running_mean, layer.running_var = mean, variance
-            _hold(layer, False)
+            _enable_mixing(layer, True)
 
 
-def _hold(layer: _BatchNorm, held: bool) -> None:
-    share = _share_of(layer)
-    if share is not None:
-        share.held = held
+def _enable_mixing(layer: _BatchNorm, enabled: bool) -> None:
+    hook = _mixing_hook(layer)
+    if hook is not None:
+        hook.enabled = enabled
 
 
 @torch.no_grad()
-def _measure(model: nn.Module, layers: list[_BatchNorm], images: Tensor) -> list[tuple[Tensor, Tensor]]:
-    found: dict[_BatchNorm, tuple[Tensor, Tensor]] = {}
+def _measure(model: nn.Module, layers: list[_BatchNorm], images: Tensor) -> list[tuple[Tensor | None, Tensor | None]]:
+    """Return the statistics that each layer normalizes ``images`` with; layers that are not called keep theirs."""
+    stats = {layer: (layer.running_mean, layer.running_var) for layer in layers}
 
-    def keep(layer: _BatchNorm, arguments: tuple[Tensor, ...]) -> None:
-        (values,) = arguments
-        share = _share_of(layer)
-        measured = _mean_and_variance(values)
-        found[layer] = measured if share is None else share.mix(layer, *measured)
+    def measure(layer: _BatchNorm, args: tuple[Tensor, ...]) -> None:
+        mixing = _mixing_hook(layer)
+        measured = _mean_and_variance(args[0])
+        stats[layer] = measured if mixing is None else mixing.mix(layer, *measured)
 
-    hooks = [layer.register_forward_pre_hook(keep, prepend=True) for layer in layers]  # before anything is mixed in
+    # Prepended, because the mixing hook changes the input.
+    hooks = [layer.register_forward_pre_hook(measure, prepend=True) for layer in layers]
     try:
         model(images)
     finally:
         for hook in hooks:
             hook.remove()
-    # A layer that answers nothing, such as one of an auxiliary head, keeps what it has.
-    return [found.get(layer, (layer.running_mean, layer.running_var)) for layer in layers]
+    return list(stats.values())
 
 
 def uses_batch_stats(layer: _BatchNorm) -> bool:
-    """Tell whether a layer, as it stands, normalises with the batch at hand, wholly or in part."""
-    return layer.training or layer.running_mean is None or _share_of(layer) is not None
+    """Return True if a layer in its current mode normalizes with batch statistics, alone or mixed."""
+    return layer.training or layer.running_mean is None or _mixing_hook(layer) is not None
 
 
 def freeze_batch_stats(model: nn.Module, images: Tensor | None) -> nn.Module:
-    """Return a copy in eval mode that answers an image alone as ``model`` answers it among ``images``.
+    """Return a copy in eval mode that predicts for a single image what ``model`` predicts for it among ``images``.
 
-    Layers that normalize with the batch at hand store the statistics of ``images``, mixed with the source's where they
-    mix; layers that normalize with stored statistics keep those.
+    Layers that use batch statistics store those of ``images``, mixed with the source statistics if ``model`` mixes
+    them. Layers that use stored statistics keep them.
 
     Args:
-        model: a network as an adapter holds it; any other after ``use_batch_stats``.
-        images: (n, c, h, w) in [0, 1], as the network is to meet them; a hundred or more make good statistics. None:
-            every layer goes back to what it stores.
+        model: the model of an adapter, or any model after `use_batch_stats`.
+        images: (n, c, h, w) in [0, 1], from the target distribution, at least about one hundred. If None, every layer
+            returns to its stored statistics.
+
+    Raises:
+        UsageError: ``images`` is None and a layer has no stored statistics.
     """
-    own = copy.deepcopy(model)
-    live = [layer for layer in batch_norm_layers(own) if uses_batch_stats(layer)]
+    frozen = copy.deepcopy(model)
+    layers = [layer for layer in batch_norm_layers(frozen) if uses_batch_stats(layer)]
     if images is not None:
-        for layer, (mean, variance) in zip(live, _measure(own, live, images), strict=True):
+        for layer, (mean, variance) in zip(layers, _measure(frozen, layers, images), strict=True):
             layer.running_mean, layer.running_var = mean, variance
-    for layer in live:
+    for layer in layers:
         layer.track_running_stats = True
         for key in [key for key, hook in layer._forward_pre_hooks.items() if isinstance(hook, MixedBatchStats)]:
             del layer._forward_pre_hooks[key]
-    unfixed = sum(layer.running_mean is None for layer in live)
-    if unfixed:
-        raise UsageError(f"{unfixed} BatchNorm layers store no statistics: give images to take them from")
-    return own.eval()
+    missing = sum(layer.running_mean is None for layer in layers)
+    if missing:
+        raise UsageError(
+            f"{missing} BatchNorm layers have no stored statistics, so they cannot be frozen. Pass images to measure "
+            "statistics on."
+        )
+    return frozen.eval()

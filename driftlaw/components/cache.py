@@ -1,4 +1,4 @@
-"""What takes long to make and is always the same: kept on disk under the hash of what it was made from."""
+"""Cache on disk for expensive results, stored under a hash of their inputs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 
 
 def cache_dir(data: str | os.PathLike[str] | None = None) -> Path:
-    """Return where things are kept: ``cache`` in the data folder, see ``driftlaw.paths.data_dir``."""
+    """Return the cache directory: ``cache`` in the data directory, see `driftlaw.paths.data_dir`."""
     return data_dir(data) / "cache"
 
 
 def fingerprint(*parts: Any) -> str:
-    """Return one sha256 of networks (all their parameters and buffers) and plain data, the same on any device.
+    """Return one sha256 of models (all parameters and buffers) and JSON data, independent of the device.
 
     >>> fingerprint("prototypes", {"seed": 0}) == fingerprint("prototypes", {"seed": 0})
     True
@@ -43,37 +43,37 @@ def fingerprint(*parts: Any) -> str:
     return digest.hexdigest()
 
 
-def cached(name: str, key: str, make: Callable[[], dict[str, Any]], *, folder: Path | None = None) -> dict[str, Any]:
-    """Return what ``make`` returns, from disk where it was made before, and keep it there where it was not.
+def cached(name: str, key: str, compute: Callable[[], dict[str, Any]], *, folder: Path | None = None) -> dict[str, Any]:
+    """Return the cached result of ``compute``, or compute and store it.
 
-    What comes from disk lies on the CPU: copy it to where it is wanted. A damaged file is made anew. A folder that
-    cannot be written to costs the keeping, not the result.
+    Tensors from the cache are on the CPU. A damaged file is computed again. If the folder is not writable, the result
+    is returned but not stored.
 
     Args:
-        name: what it is, for the file's name.
-        key: the ``fingerprint`` of all it is made from.
-        make: returns plain data and tensors.
-        folder: where to keep it; ``cache`` in the data folder where left out.
+        name: description of the result, used in the file name.
+        key: `fingerprint` of everything the result depends on.
+        compute: returns JSON data and tensors.
+        folder: directory of the cache. If None, `cache_dir`.
     """
     path = (folder if folder is not None else cache_dir()) / f"{name}-{key[:32]}.pt"
-    kept = _read(path) if path.is_file() else None
-    if kept is not None:
-        return kept
-    log.info("making %s, to be kept in %s", name, path)
-    made = make()
+    stored = _read(path) if path.is_file() else None
+    if stored is not None:
+        return stored
+    log.info("computing %s, to be stored in %s", name, path)
+    result = compute()
     try:
         with atomic_path(path) as temporary:
-            torch.save(made, temporary)
+            torch.save(result, temporary)
     except (DataError, OSError) as error:
-        warn_user(f"{name} is not kept for the next time: {error}")
-    return made
+        warn_user(f"The result '{name}' was not stored in the cache: {error}. It will be computed again next time.")
+    return result
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        kept: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises half a dozen kinds for a file it cannot read
+        stored: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many types for an unreadable file
         reason = str(error).partition("\n")[0]
-        warn_user(f"{path} is damaged ({reason}) and made anew")
+        warn_user(f"The cache file {path} is damaged ({reason}). Its content is computed again.")
         return None
-    return kept
+    return stored

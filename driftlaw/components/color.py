@@ -1,7 +1,7 @@
-"""Changes of colour: pure functions of images (n, c, h, w) in [0, 1].
+"""Color operations: pure functions of images (n, c, h, w) in [0, 1].
 
-An amount is a number for all images, or (n, 1, 1, 1), one for each. Images that do not have three channels have
-no colour: what would only change their colour leaves them as they are.
+An amount is one number for all images, or a tensor (n, 1, 1, 1) with one per image. Images without three channels have
+no color: operations that only change color return them unchanged.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-LUMA = (0.2989, 0.587, 0.114)
+LUMA = (0.2989, 0.587, 0.114)  # ITU-R BT.601, as in torchvision
 
 
 def luminance(images: Tensor) -> Tensor:
@@ -21,7 +21,7 @@ def luminance(images: Tensor) -> Tensor:
 
 
 def to_grayscale(images: Tensor) -> Tensor:
-    """Return the luminance in all three channels."""
+    """Return images whose three channels are all the luminance."""
     return images if images.shape[1] != len(LUMA) else luminance(images).expand_as(images)
 
 
@@ -31,24 +31,22 @@ def brightness(images: Tensor, amount: float | Tensor) -> Tensor:
 
 
 def contrast(images: Tensor, amount: float | Tensor) -> Tensor:
-    """Move each image away from its mean luminance (amount above 1) or towards it (below)."""
+    """Return amount · image + (1 − amount) · its mean luminance, clipped."""
     return _blend(images, luminance(images).mean(dim=(1, 2, 3), keepdim=True), amount)
 
 
 def saturation(images: Tensor, amount: float | Tensor) -> Tensor:
-    """Move each pixel away from its luminance (amount above 1) or towards it (below)."""
-    if images.shape[1] != len(LUMA):
-        return images
-    return _blend(images, luminance(images), amount)
+    """Return amount · pixel + (1 − amount) · its luminance, clipped."""
+    return images if images.shape[1] != len(LUMA) else _blend(images, luminance(images), amount)
 
 
 def gamma(images: Tensor, amount: float | Tensor) -> Tensor:
-    """Return image^amount, from 1e-8 up."""
+    """Return max(image, 1e-8)^amount, clipped."""
     return images.clamp(min=1e-8).pow(amount).clamp(0, 1)
 
 
-def hue(images: Tensor, turn: float | Tensor) -> Tensor:
-    """Turn the hue by ``turn`` of a full circle, value and saturation kept."""
+def hue(images: Tensor, amount: float | Tensor) -> Tensor:
+    """Rotate the hue by ``amount`` of a full circle; value and saturation (HSV) stay the same."""
     if images.shape[1] != len(LUMA):
         return images
     high, low = images.amax(1, keepdim=True), images.amin(1, keepdim=True)
@@ -60,10 +58,10 @@ def hue(images: Tensor, turn: float | Tensor) -> Tensor:
         (green - blue) / safe,
         torch.where(high == green, 2 + (blue - red) / safe, 4 + (red - green) / safe),
     )
-    turned = sixths + 6 * turn
-    # A GPU would be waited for if it were handed the three numbers; 5, 3, 1 it can count itself.
+    rotated = sixths + 6 * amount
+    # 5, 3, 1, created on the device: copying three numbers to a GPU would make the host wait.
     offsets = torch.arange(5, 0, -2, dtype=images.dtype, device=images.device).view(1, 3, 1, 1)
-    position = (offsets + turned) % 6
+    position = (offsets + rotated) % 6
     share = torch.minimum(position, 4 - position).clamp(0, 1)
     return high - chroma * share
 

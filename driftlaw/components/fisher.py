@@ -1,7 +1,7 @@
-"""Empirical Fisher information of every parameter tensor on unlabelled images, one number a tensor.
+"""Empirical Fisher information of parameter tensors on unlabelled images.
 
-Only the mean of a tensor's diagonal is ever used, and the mean is linear: a running sum of means equals the mean of a
-running sum, so nothing of the size of the network is kept.
+LAW only uses the mean of a tensor's Fisher diagonal. The mean is linear, so a running sum of means equals the mean of a
+running sum: one number per tensor is stored, and nothing of the size of the model.
 """
 
 from __future__ import annotations
@@ -16,62 +16,63 @@ from driftlaw.components.batch_norm import fixed_batch_stats
 from driftlaw.components.losses import pseudo_label_nll
 
 
-def mean_squares(gradients: Sequence[Tensor], entries: Tensor) -> Tensor:
-    """Return the mean of the squares of every tensor, as one vector (tensors,).
+def mean_squares(gradients: Sequence[Tensor], sizes: Tensor) -> Tensor:
+    """Return the mean square of every tensor, as one vector (tensors,).
 
     Args:
-        gradients: the tensors, in any dtypes.
-        entries: what ``tensor_sizes`` says of them; made once, as a GPU waits for numbers of the host's.
+        gradients: the tensors, of any dtypes.
+        sizes: result of `tensor_sizes`. Computed once by the caller, because creating it makes a GPU wait.
     """
     norms: list[Tensor] = list(gradients)
-    for dtype in {value.dtype for value in gradients}:  # a GPU takes the norms of one dtype together
-        places = [place for place, value in enumerate(gradients) if value.dtype == dtype]
-        whole = torch.promote_types(dtype, entries.dtype)
-        found = torch._foreach_norm([gradients[place] for place in places], 2, whole)
-        for place, norm in zip(places, found, strict=True):
-            norms[place] = norm.to(entries.dtype)
-    return torch.stack(norms).square() / entries
+    for dtype in {value.dtype for value in gradients}:  # one foreach call per dtype
+        indices = [index for index, value in enumerate(gradients) if value.dtype == dtype]
+        norm_dtype = torch.promote_types(dtype, sizes.dtype)
+        norms_of_dtype = torch._foreach_norm([gradients[index] for index in indices], 2, norm_dtype)
+        for index, norm in zip(indices, norms_of_dtype, strict=True):
+            norms[index] = norm.to(sizes.dtype)
+    return torch.stack(norms).square() / sizes
 
 
 def tensor_sizes(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the number of entries of every tensor, as a vector on their device and in their dtype, or float32.
+    """Return the number of entries of every tensor, as a vector on their device, in float32 or wider.
 
     >>> tensor_sizes([torch.ones(300, 300).half()])
     tensor([90000.])
     """
-    whole = torch.promote_types(tensors[0].dtype, torch.float32)  # 16 bits count to 65,504, and add up to less
-    return torch.tensor([value.numel() for value in tensors], dtype=whole, device=tensors[0].device)
+    dtype = torch.promote_types(tensors[0].dtype, torch.float32)  # float16 ends at 65,504
+    return torch.tensor([value.numel() for value in tensors], dtype=dtype, device=tensors[0].device)
 
 
 def score(logits: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Return the gradient of the batch's own-label likelihood over the parameters; the graph is kept (Eq. 2).
+    """Return the score: the gradient of the batch's pseudo-label log-likelihood, up to its sign (Eq. 2).
 
-    It is 0 for parameters that the logits do not hang on, such as those of a head that is used in training alone.
+    The autograd graph is retained. Parameters that the logits do not depend on, such as those of an auxiliary head,
+    get a gradient of 0.
     """
-    likelihood = pseudo_label_nll(logits)
-    return list(torch.autograd.grad(likelihood, parameters, retain_graph=True, materialize_grads=True))
+    nll = pseudo_label_nll(logits)
+    return list(torch.autograd.grad(nll, parameters, retain_graph=True, materialize_grads=True))
 
 
 def per_sample_fisher(
     model: nn.Module, parameters: Mapping[str, Tensor], images: Tensor, *, chunk_size: int = 16
 ) -> Tensor:
-    """Return E[s²] over the images of a batch, the mean over each tensor, as one vector (tensors,) (Eq. 3).
+    """Return the mean of E[s²] over each tensor, as one vector (tensors,) (Eq. 3).
 
-    s is the gradient of one image's own-label likelihood, with the batch statistics of all images held fixed.
+    s is the score of a single image. The BatchNorm statistics of the whole batch are used as constants.
 
     Args:
-        model: the network.
-        parameters: the tensors that learn, by name.
+        model: the model.
+        parameters: trainable tensors by name.
         images: (n, c, h, w).
-        chunk_size: how many per-sample gradients live at the same time.
+        chunk_size: number of images whose gradients are in memory at the same time.
     """
     values = {name: value.detach() for name, value in parameters.items()}
 
-    def loss(chosen: dict[str, Tensor], image: Tensor) -> Tensor:
-        return pseudo_label_nll(functional_call(model, chosen, (image[None],)))
+    def loss(weights: dict[str, Tensor], image: Tensor) -> Tensor:
+        return pseudo_label_nll(functional_call(model, weights, (image[None],)))
 
     with fixed_batch_stats(model, images):
-        gradients_of = vmap(grad(loss), in_dims=(None, 0))
-        chunks = [gradients_of(values, chunk) for chunk in images.split(chunk_size)]
+        per_sample_gradients = vmap(grad(loss), in_dims=(None, 0))
+        chunks = [per_sample_gradients(values, chunk) for chunk in images.split(chunk_size)]
     totals = [torch.stack([chunk[name].square().sum() for chunk in chunks]).sum() for name in values]
     return torch.stack(totals) / (len(images) * tensor_sizes(list(values.values())))

@@ -1,4 +1,4 @@
-"""A teacher: a frozen copy of the student that follows it slowly."""
+"""Teacher models: exponential moving average, warm-up, and the stochastic restore of CoTTA."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from driftlaw.components.optimizers import minimize_step
 
 
 def make_teacher(student: nn.Module) -> nn.Module:
-    """Return a copy of the student, modes and statistics included, of which nothing learns by gradients."""
+    """Return a copy of the student, including modes and statistics, with all parameters frozen."""
     return copy.deepcopy(student).requires_grad_(False)
 
 
 @torch.no_grad()
 def ema_update(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
-    """Move every parameter of the teacher to ``momentum``·teacher + (1 − ``momentum``)·student; buffers stay.
+    """Set every teacher parameter to ``momentum``·teacher + (1 − ``momentum``)·student; buffers are not changed.
 
     >>> student, other = nn.Linear(1, 1), nn.Linear(1, 1)
     >>> teacher = make_teacher(other)
@@ -34,20 +34,20 @@ def ema_update(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
 def stochastic_restore(
     parameters: Iterable[Tensor], originals: Iterable[Tensor], *, probability: float, seed: int
 ) -> None:
-    """Set every single weight back to its original with the given probability, each drawn for itself.
+    """Restore every single weight to its original value with the given probability (CoTTA).
 
     Args:
-        parameters: what has moved; changed in place.
+        parameters: tensors to change in place.
         originals: tensors of the same shapes, in the same order.
-        probability: of a weight to go back.
-        seed: of the draws, which are made where the parameters are, so that no device waits for another.
+        probability: probability that a weight is restored, independently of the others.
+        seed: seed of the random numbers, which are drawn on the device of the parameters.
     """
     generator: torch.Generator | None = None
     for value, original in zip(parameters, originals, strict=True):
         if generator is None:
             generator = torch.Generator(value.device).manual_seed(seed)
-        goes_back = torch.rand(value.shape, generator=generator, device=value.device) < probability
-        value.copy_(torch.where(goes_back, original, value))
+        restored = torch.rand(value.shape, generator=generator, device=value.device) < probability
+        value.copy_(torch.where(restored, original, value))
 
 
 def warm_up_teacher_student(
@@ -60,21 +60,21 @@ def warm_up_teacher_student(
     learning_rate: float,
     momentum: float,
 ) -> None:
-    """Take one step a batch down the symmetric cross-entropy of student and teacher; both networks are changed.
+    """Take one step per batch on the symmetric cross-entropy of student and teacher; both models are updated (RMT).
 
     Args:
-        student: the network whose parameters the optimizer moves.
-        teacher: its frozen twin, which follows.
-        optimizer: of the student.
-        batches: images (n, c, h, w); no label is asked for.
-        steps: how many batches there are; the rate of step i, from 1, is ``learning_rate``·i/``steps``.
-        learning_rate: where the rate ends.
-        momentum: how much of itself the teacher keeps in a step.
+        student: model that the optimizer updates.
+        teacher: frozen copy of it, updated by `ema_update`.
+        optimizer: optimizer of the student.
+        batches: images (n, c, h, w).
+        steps: number of batches. The learning rate of step i, from 1, is ``learning_rate``·i/``steps``.
+        learning_rate: learning rate of the last step.
+        momentum: of the moving average.
     """
     for step, images in enumerate(batches, start=1):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate * step / steps
         with torch.no_grad():
-            taught = teacher(images)
-        minimize_step(symmetric_cross_entropy(taught, student(images)), optimizer)
+            teacher_logits = teacher(images)
+        minimize_step(symmetric_cross_entropy(teacher_logits, student(images)), optimizer)
         ema_update(teacher, student, momentum)

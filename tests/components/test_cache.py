@@ -1,4 +1,4 @@
-"""What was made once is read the next time, and nothing wrong ever is."""
+"""Cached results are computed once and read afterwards; damaged files are never used."""
 
 from __future__ import annotations
 
@@ -9,56 +9,56 @@ from torch import nn
 from driftlaw.components.cache import cache_dir, cached, fingerprint
 
 
-class Maker:
-    """Counts how often it is asked."""
+class CountedComputation:
+    """Returns a result and counts its calls."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.calls = 0
 
     def __call__(self):
-        self.asked += 1
+        self.calls += 1
         return {"means": torch.arange(3.0), "moments": {0: {"step": torch.tensor(2.0)}}}
 
 
-def test_it_is_made_once_and_read_afterwards(tmp_path):
-    make = Maker()
-    made, read = (cached("means", "a" * 64, make, folder=tmp_path) for _ in range(2))
-    assert make.asked == 1
-    assert torch.equal(made["means"], read["means"])
-    assert torch.equal(made["moments"][0]["step"], read["moments"][0]["step"])
+def test_a_result_is_computed_once_and_read_afterwards(tmp_path):
+    compute = CountedComputation()
+    computed, read = (cached("means", "a" * 64, compute, folder=tmp_path) for _ in range(2))
+    assert compute.calls == 1
+    assert torch.equal(computed["means"], read["means"])
+    assert torch.equal(computed["moments"][0]["step"], read["moments"][0]["step"])
 
 
-def test_another_key_or_name_is_another_thing(tmp_path):
-    make = Maker()
+def test_another_key_or_name_is_another_result(tmp_path):
+    compute = CountedComputation()
     for name, key in (("means", "a" * 64), ("means", "b" * 64), ("other", "a" * 64)):
-        cached(name, key, make, folder=tmp_path)
-    assert make.asked == 3
+        cached(name, key, compute, folder=tmp_path)
+    assert compute.calls == 3
 
 
-def test_it_lies_in_the_data_folder_unless_told():
-    cached("means", "a" * 64, Maker())
+def test_the_default_folder_is_in_the_data_directory():
+    cached("means", "a" * 64, CountedComputation())
     assert [path.name for path in cache_dir().iterdir()] == [f"means-{'a' * 32}.pt"]
 
 
-def test_a_damaged_file_is_made_anew(tmp_path):
-    make = Maker()
-    cached("means", "a" * 64, make, folder=tmp_path)
+def test_a_damaged_file_is_computed_again(tmp_path):
+    compute = CountedComputation()
+    cached("means", "a" * 64, compute, folder=tmp_path)
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:100])
     with pytest.warns(UserWarning, match="damaged"):
-        cached("means", "a" * 64, make, folder=tmp_path)
-    cached("means", "a" * 64, make, folder=tmp_path)
-    assert make.asked == 2
+        cached("means", "a" * 64, compute, folder=tmp_path)
+    cached("means", "a" * 64, compute, folder=tmp_path)
+    assert compute.calls == 2
 
 
-def test_a_folder_that_cannot_be_written_costs_the_keeping_alone(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.warns(UserWarning, match="not kept"):
-        made = cached("means", "a" * 64, Maker(), folder=tmp_path / "file")
-    assert torch.equal(made["means"], torch.arange(3.0))
+def test_a_folder_that_is_not_writable_is_a_warning(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.warns(UserWarning, match="not stored in the cache"):
+        result = cached("means", "a" * 64, CountedComputation(), folder=tmp_path / "file")
+    assert torch.equal(result["means"], torch.arange(3.0))
 
 
-def test_a_failure_leaves_nothing_behind(tmp_path):
+def test_a_failed_computation_leaves_no_file(tmp_path):
     def fail():
         raise KeyboardInterrupt
 
@@ -67,7 +67,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_fingerprint_tells_weights_and_settings_apart():
+def test_fingerprints_differ_for_other_weights_and_settings():
     layer = nn.Linear(2, 2)
     first = fingerprint("warm-up", layer, {"seed": 0, "rate": 1e-3})
     assert first == fingerprint("warm-up", layer, {"rate": 1e-3, "seed": 0})

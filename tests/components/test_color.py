@@ -1,10 +1,11 @@
-"""Changes of colour against their definitions, with an amount for all and an amount an image."""
+"""Color operations compared with their definitions, with one amount for all images and one per image."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from driftlaw.components import color
 from tests.reference.views import jitter, luminance
@@ -18,36 +19,36 @@ AMOUNTS = {
 }
 
 
-def some_images(*shape: int) -> torch.Tensor:
+def random_images(*shape: int) -> Tensor:
     return torch.rand(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("name", AMOUNTS)
-def test_one_amount_or_one_an_image_equals_the_definition(name):
-    images = some_images(2, 3, 6, 5)
-    change = getattr(color, name)
+def test_operations_equal_their_definitions(name):
+    images = random_images(2, 3, 6, 5)
+    operation = getattr(color, name)
     low, high = AMOUNTS[name]
-    by_hand = np.stack([jitter(image, name, amount) for image, amount in zip(images.numpy(), (low, high), strict=True)])
-    each = change(images, torch.tensor([low, high], dtype=torch.float64).view(-1, 1, 1, 1))
-    np.testing.assert_allclose(each, by_hand, atol=1e-12)
-    np.testing.assert_allclose(change(images, low)[0], by_hand[0], atol=1e-12)
+    expected = np.stack([jitter(images[0].numpy(), name, low), jitter(images[1].numpy(), name, high)])
+    per_image = operation(images, torch.tensor([low, high], dtype=torch.float64).view(-1, 1, 1, 1))
+    np.testing.assert_allclose(per_image, expected, atol=1e-12)
+    np.testing.assert_allclose(operation(images, low)[0], expected[0], atol=1e-12)
 
 
-def test_without_colour_all_channels_are_the_luminance():
-    images = some_images(2, 3, 4, 4)
-    pale = color.to_grayscale(images)
+def test_all_channels_of_a_grayscale_image_are_the_luminance():
+    images = random_images(2, 3, 4, 4)
+    grayscale = color.to_grayscale(images)
     for channel in range(3):
-        np.testing.assert_allclose(pale[1, channel], luminance(images[1].numpy()), atol=1e-12)
+        np.testing.assert_allclose(grayscale[1, channel], luminance(images[1].numpy()), atol=1e-12)
 
 
 @pytest.mark.parametrize("channels", [1, 4])
-def test_images_without_colour_have_none_to_change(channels):
-    images = some_images(2, channels, 4, 4)
+def test_images_without_three_channels_have_no_color_to_change(channels):
+    images = random_images(2, channels, 4, 4)
     for result in (color.hue(images, 0.3), color.saturation(images, 0.5), color.to_grayscale(images)):
         assert torch.equal(result, images)
     assert color.brightness(images, 0.5).shape == color.contrast(images, 0.5).shape == images.shape
 
 
-def test_grey_pixels_keep_their_colour_whatever_the_turn():
+def test_gray_pixels_are_not_changed_by_a_hue_rotation():
     images = torch.full((1, 3, 2, 2), 0.4)
     assert torch.equal(color.hue(images, 0.25), images)

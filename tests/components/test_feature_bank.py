@@ -1,4 +1,4 @@
-"""A ring keeps the newest, and the nearest vote."""
+"""The ring buffer keeps the newest features, and the nearest neighbors predict."""
 
 from __future__ import annotations
 
@@ -8,87 +8,89 @@ import torch
 from driftlaw.components.feature_bank import FeatureBank
 
 
-def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
+def random_tensor(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def a_memory(size: int) -> FeatureBank:
-    return FeatureBank(size, features=numbers(3), probabilities=numbers(2))
+def empty_bank(size: int) -> FeatureBank:
+    return FeatureBank(size, features=random_tensor(3), probabilities=random_tensor(2))
 
 
-def test_the_newest_take_the_place_of_the_oldest():
-    memory = FeatureBank(4, features=numbers(3), labels=torch.zeros((), dtype=torch.int64))
+def test_new_images_replace_the_oldest():
+    bank = FeatureBank(4, features=random_tensor(3), labels=torch.zeros((), dtype=torch.int64))
     for start, count in ((0, 3), (3, 2), (5, 1)):
-        memory.store(features=numbers(count, 3), labels=torch.arange(start, start + count))
-    assert sorted(memory.labels.tolist()) == [2, 3, 4, 5]
-    assert memory.labels.dtype == torch.int64
-    assert memory.stored == 6
+        bank.store(features=random_tensor(count, 3), labels=torch.arange(start, start + count))
+    assert sorted(bank.labels.tolist()) == [2, 3, 4, 5]
+    assert bank.labels.dtype == torch.int64
+    assert bank.stored == 6
 
 
-def test_of_a_batch_that_does_not_fit_the_last_are_kept():
-    memory = FeatureBank(4, features=numbers(3), labels=torch.zeros((), dtype=torch.int64))
-    memory.store(features=numbers(1, 3), labels=torch.tensor([99]))
-    memory.store(features=numbers(9, 3), labels=torch.arange(9))
-    assert sorted(memory.labels.tolist()) == [5, 6, 7, 8]
-    memory.store(features=numbers(1, 3), labels=torch.tensor([9]))
-    assert sorted(memory.labels.tolist()) == [6, 7, 8, 9]
+def test_of_a_batch_larger_than_the_bank_the_last_images_are_kept():
+    bank = FeatureBank(4, features=random_tensor(3), labels=torch.zeros((), dtype=torch.int64))
+    bank.store(features=random_tensor(1, 3), labels=torch.tensor([99]))
+    bank.store(features=random_tensor(9, 3), labels=torch.arange(9))
+    assert sorted(bank.labels.tolist()) == [5, 6, 7, 8]
+    bank.store(features=random_tensor(1, 3), labels=torch.tensor([9]))
+    assert sorted(bank.labels.tolist()) == [6, 7, 8, 9]
 
 
-def test_features_are_kept_at_unit_length_and_without_a_graph():
-    memory = a_memory(4)
-    memory.store(features=numbers(2, 3).requires_grad_(), probabilities=numbers(2, 2))
-    torch.testing.assert_close(memory.features[:2].norm(dim=1), torch.ones(2, dtype=torch.float64))
-    assert not memory.features.requires_grad
+def test_features_are_stored_with_unit_length_and_without_a_graph():
+    bank = empty_bank(4)
+    bank.store(features=random_tensor(2, 3).requires_grad_(), probabilities=random_tensor(2, 2))
+    torch.testing.assert_close(bank.features[:2].norm(dim=1), torch.ones(2, dtype=torch.float64))
+    assert not bank.features.requires_grad
 
 
-def test_the_mean_of_the_nearest_is_the_vote():
-    memory = a_memory(8)
-    features, probabilities = numbers(6, 3), numbers(6, 2, seed=1).softmax(1)
-    memory.store(features=features, probabilities=probabilities)
-    asked = numbers(4, 3, seed=2)
-    votes = memory.knn_predict(asked, neighbours=3)
-    for feature, vote in zip(asked, votes, strict=True):
+def test_the_prediction_is_the_mean_of_the_nearest_neighbors():
+    bank = empty_bank(8)
+    features, probabilities = random_tensor(6, 3), random_tensor(6, 2, seed=1).softmax(1)
+    bank.store(features=features, probabilities=probabilities)
+    queries = random_tensor(4, 3, seed=2)
+    predictions = bank.knn_predict(queries, neighbours=3)
+    for feature, prediction in zip(queries, predictions, strict=True):
         cosines = [float(feature @ other / feature.norm() / other.norm()) for other in features]
-        nearest = sorted(range(6), key=lambda place: -cosines[place])[:3]
-        torch.testing.assert_close(vote, sum(probabilities[place] for place in nearest) / 3)
+        nearest = sorted(range(6), key=lambda index: -cosines[index])[:3]
+        torch.testing.assert_close(prediction, sum(probabilities[index] for index in nearest) / 3)
 
 
-def test_places_that_were_never_filled_have_no_vote():
-    memory = a_memory(8)
-    probabilities = numbers(2, 2).softmax(1)
-    memory.store(features=-torch.ones(2, 3, dtype=torch.float64), probabilities=probabilities)
-    votes = memory.knn_predict(torch.ones(1, 3, dtype=torch.float64), neighbours=5)  # empty places are nearer: cosine 0
-    torch.testing.assert_close(votes[0], probabilities.mean(0))
+def test_empty_rows_are_not_neighbors():
+    bank = empty_bank(8)
+    probabilities = random_tensor(2, 2).softmax(1)
+    bank.store(features=-torch.ones(2, 3, dtype=torch.float64), probabilities=probabilities)
+    predictions = bank.knn_predict(torch.ones(1, 3, dtype=torch.float64), neighbours=5)  # empty rows have cosine 0
+    torch.testing.assert_close(predictions[0], probabilities.mean(0))
 
 
-def test_an_empty_memory_says_nothing():
-    assert torch.equal(a_memory(4).knn_predict(numbers(2, 3), neighbours=10), torch.zeros(2, 2, dtype=torch.float64))
+def test_the_prediction_of_an_empty_bank_is_0():
+    assert torch.equal(
+        empty_bank(4).knn_predict(random_tensor(2, 3), neighbours=10), torch.zeros(2, 2, dtype=torch.float64)
+    )
 
 
-def test_more_neighbours_than_places_is_all_of_them():
-    memory = a_memory(3)
-    probabilities = numbers(3, 2).softmax(1)
-    memory.store(features=numbers(3, 3), probabilities=probabilities)
-    torch.testing.assert_close(memory.knn_predict(numbers(1, 3, seed=5), neighbours=10)[0], probabilities.mean(0))
+def test_more_neighbors_than_rows_are_all_rows():
+    bank = empty_bank(3)
+    probabilities = random_tensor(3, 2).softmax(1)
+    bank.store(features=random_tensor(3, 3), probabilities=probabilities)
+    torch.testing.assert_close(bank.knn_predict(random_tensor(1, 3, seed=5), neighbours=10)[0], probabilities.mean(0))
 
 
-def test_the_size_never_changes_and_all_of_it_is_buffers():
-    memory = a_memory(5)
-    before = {name: value.shape for name, value in memory.state_dict().items()}
+def test_everything_is_a_buffer_of_constant_size():
+    bank = empty_bank(5)
+    before = {name: value.shape for name, value in bank.state_dict().items()}
     for count in (2, 7, 5, 1):
-        memory.store(features=numbers(count, 3), probabilities=numbers(count, 2))
-    assert {name: value.shape for name, value in memory.state_dict().items()} == before
+        bank.store(features=random_tensor(count, 3), probabilities=random_tensor(count, 2))
+    assert {name: value.shape for name, value in bank.state_dict().items()} == before
     assert set(before) == {"features", "probabilities", "stored"}
 
 
 def test_gradients_flow_into_similarities():
-    memory = a_memory(4)
-    memory.store(features=numbers(2, 3), probabilities=numbers(2, 2))
-    asked = numbers(2, 3, seed=4).requires_grad_()
-    memory.similarities(asked).sum().backward()
-    assert asked.grad.abs().sum() > 0
+    bank = empty_bank(4)
+    bank.store(features=random_tensor(2, 3), probabilities=random_tensor(2, 2))
+    queries = random_tensor(2, 3, seed=4).requires_grad_()
+    bank.similarities(queries).sum().backward()
+    assert queries.grad.abs().sum() > 0
 
 
-def test_storing_without_a_row_that_is_remembered_is_an_error():
+def test_storing_without_one_of_the_values_is_an_error():
     with pytest.raises(KeyError, match="probabilities"):
-        a_memory(4).store(features=numbers(2, 3))
+        empty_bank(4).store(features=random_tensor(2, 3))

@@ -1,4 +1,4 @@
-"""Losses without labels, against their definitions."""
+"""Losses without labels, compared with their definitions."""
 
 from __future__ import annotations
 
@@ -6,32 +6,82 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
-from driftlaw.components.losses import entropy, pseudo_label_nll, soft_cross_entropy
+from driftlaw.components.losses import (
+    entropy,
+    negative_diversity,
+    pseudo_label_nll,
+    soft_cross_entropy,
+    symmetric_cross_entropy,
+)
 
 
-def test_the_entropy_of_a_uniform_answer_is_log_classes():
+def random_logits(seed: int, *shape: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*(shape or (5, 3)), generator=generator, dtype=torch.float64)
+
+
+def test_entropy_of_uniform_predictions_is_log_classes():
     assert float(entropy(torch.zeros(3, 8))) == pytest.approx(math.log(8))
 
 
-def test_a_certain_answer_has_no_entropy():
+def test_entropy_of_a_certain_prediction_is_zero():
     assert float(entropy(torch.tensor([[1000.0, 0.0]]))) == 0
 
 
-def test_cross_entropy_is_least_when_both_agree():
+def test_cross_entropy_is_smallest_for_equal_predictions():
     target = torch.tensor([[1.0, 2.0, 0.5]])
     assert float(soft_cross_entropy(target, target)) == pytest.approx(float(entropy(target)))
     assert soft_cross_entropy(target, target.flip(1)) > entropy(target)
 
 
-def test_gradients_flow_through_both_sides_unless_detached():
-    target, answer = (torch.randn(2, 3, requires_grad=True) for _ in range(2))
-    soft_cross_entropy(target, answer).backward()
-    assert target.grad is not None
-    assert answer.grad is not None
+@pytest.mark.parametrize("detached", [False, True])
+def test_gradients_of_cross_entropy_equal_those_of_the_formula(detached):
+    target, logits = random_logits(0).requires_grad_(), random_logits(1).requires_grad_()
+    soft_cross_entropy(target.detach() if detached else target, logits).backward()
+    p, q = target.detach().softmax(1), logits.detach().softmax(1)
+    torch.testing.assert_close(logits.grad, (q - p) / len(logits))
+    if detached:
+        assert target.grad is None
+    else:
+        negative_log_q = -q.log()
+        expected = p * (negative_log_q - (p * negative_log_q).sum(1, keepdim=True)) / len(logits)
+        torch.testing.assert_close(target.grad, expected)
 
 
-def test_own_label_likelihood_is_minus_the_log_of_the_highest_probability():
+def test_symmetric_cross_entropy_is_half_of_each_direction():
+    first, second = random_logits(0), random_logits(1)
+    p, q = first.softmax(1), second.softmax(1)
+    forward, backward = -(p * q.log()).sum(1).mean(), -(q * p.log()).sum(1).mean()
+    torch.testing.assert_close(symmetric_cross_entropy(first, second), (forward + backward) / 2)
+    assert symmetric_cross_entropy(first, second) == symmetric_cross_entropy(second, first)
+    torch.testing.assert_close(symmetric_cross_entropy(first, first), entropy(first))
+
+
+def test_pseudo_label_nll_is_minus_the_log_of_the_highest_probability():
     logits = torch.tensor([[1.0, 3.0], [2.0, 0.0]])
     expected = -logits.softmax(1).amax(1).log().mean()
     assert float(pseudo_label_nll(logits)) == pytest.approx(float(expected))
+
+
+@pytest.mark.parametrize("loss", [entropy, pseudo_label_nll, lambda logits: soft_cross_entropy(logits, logits.flip(0))])
+def test_losses_of_dense_logits_average_over_pixels(loss):
+    dense = random_logits(2, 2, 3, 4, 5)
+    per_pixel = dense.permute(2, 3, 0, 1)
+    expected = torch.stack([loss(pixel) for row in per_pixel for pixel in row]).mean()
+    torch.testing.assert_close(loss(dense), expected)
+
+
+def test_negative_diversity_equals_its_definition():
+    logits = random_logits(0, 6, 4)
+    mean = logits.softmax(dim=1).mean(dim=0)
+    assert float(negative_diversity(logits)) == pytest.approx(float((mean * mean.log()).sum()), rel=1e-12)
+
+
+def test_negative_diversity_of_a_single_predicted_class_has_a_finite_gradient():
+    logits = torch.tensor([[500.0, 0.0], [500.0, 0.0]], requires_grad=True)
+    loss = negative_diversity(logits)
+    loss.backward()
+    assert loss == 0
+    assert logits.grad.isfinite().all()

@@ -1,4 +1,4 @@
-"""The two optimizers have the numbers that every method shares."""
+"""Optimizers have the settings that the papers share."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from driftlaw.components.optimizers import make_optimizer
+from driftlaw.components.optimizers import make_optimizer, minimize_step
 from driftlaw.errors import UsageError
 
 
-def test_adam_has_its_own_defaults():
+def test_adam_has_the_defaults_of_its_paper():
     optimizer = make_optimizer("adam", nn.Linear(2, 2).parameters(), 1e-3)
     assert isinstance(optimizer, torch.optim.Adam)
     (group,) = optimizer.param_groups
@@ -24,6 +24,13 @@ def test_sgd_has_nesterov_momentum():
     assert (group["lr"], group["momentum"], group["nesterov"], group["weight_decay"]) == (0.01, 0.9, True, 0)
 
 
-def test_nothing_to_learn_is_refused():
-    with pytest.raises(UsageError, match="no parameters"):
+def test_no_parameters_is_an_error():
+    with pytest.raises(UsageError, match="no parameters to adapt"):
         make_optimizer("adam", nn.Flatten().parameters(), 1e-3)
+
+
+def test_a_step_descends_and_clears_gradients():
+    weight = nn.Parameter(torch.tensor([2.0]))
+    minimize_step(weight.square().sum(), torch.optim.SGD([weight], lr=0.25))
+    assert weight.item() == 1
+    assert weight.grad is None

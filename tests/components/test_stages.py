@@ -1,4 +1,4 @@
-"""Stages of networks of several layouts."""
+"""Detection of stages in models of several layouts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def densenet() -> nn.Module:
 LAYOUTS = {
     "ours": (build_model("wrn_10_1", num_classes=4), ["stages.0", "stages.1", "stages.2"]),
     "torchvision": (torchvision_resnet(), ["layer1", "layer2", "layer3", "layer4"]),
-    "behind a normalisation": (
+    "behind a normalization": (
         nn.Sequential(nn.Identity(), torchvision_resnet()),
         ["1.layer1", "1.layer2", "1.layer3", "1.layer4"],
     ),
@@ -97,20 +97,20 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_stem_comes_first_then_the_stages_in_order(layout):
+def test_the_stem_is_first_and_the_stages_follow_in_order(layout):
     model, expected = LAYOUTS[layout]
     assert list(model_stages(model)) == ["stem", *expected]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_parameter_but_the_heads_belongs_to_one_stage(layout):
+def test_every_parameter_except_the_head_belongs_to_one_stage(layout):
     model, _ = LAYOUTS[layout]
     head = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)][-1]
-    found = [name for names in model_stages(model).values() for name in names]
-    assert found == [name for name, _ in model.named_parameters() if not name.startswith(f"{head}.")]
+    assigned = [name for names in model_stages(model).values() for name in names]
+    assert assigned == [name for name, _ in model.named_parameters() if not name.startswith(f"{head}.")]
 
 
-def test_what_stands_before_the_first_stage_is_the_stem_and_what_follows_a_stage_belongs_to_it():
+def test_parameters_before_the_first_stage_are_the_stem_and_others_belong_to_the_stage_before():
     stages = model_stages(densenet())
     assert stages["stem"] == ["features.conv0.weight", "features.conv0.bias"]
     assert "features.transition1.conv.weight" in stages["features.denseblock1"]
@@ -119,13 +119,13 @@ def test_what_stands_before_the_first_stage_is_the_stem_and_what_follows_a_stage
     assert "cls_token" in model_stages(Vit())["stem"]
 
 
-def test_equally_far_out_the_larger_family_is_taken():
+def test_at_the_same_depth_the_larger_family_is_used():
     small, large = block(2), block(4)
     model = named(aux1=small, aux2=block(2), stage1=large, stage2=block(4))
     assert list(model_stages(model)) == ["stem", "stage1", "stage2"]
 
 
-def test_a_network_of_one_layer_is_all_stem():
+def test_a_model_of_one_layer_is_all_stem():
     assert model_stages(nn.Sequential(nn.Conv2d(3, 2, 1))) == {"stem": ["0.weight", "0.bias"]}
     assert model_stages(nn.Linear(3, 2)) == {"stem": []}
 
@@ -134,11 +134,11 @@ def test_a_network_of_one_layer_is_all_stem():
     ("part", "expected"),
     [("stage", ["b"]), ("up_to", ["stem", "a", "b"]), ("from", ["b", "c"])],
 )
-def test_the_stage_itself_is_always_in_the_part(part, expected):
+def test_the_stage_itself_is_always_selected(part, expected):
     stages = {"stem": ["s"], "a": ["x"], "b": ["y"], "c": ["z"]}
     assert select_stages(stages, part, 2) == {name: stages[name] for name in expected}
 
 
-def test_an_unknown_stage_is_told_how_many_there_are():
-    with pytest.raises(UsageError, match=r"stage 5: this network has 4 stages: 0 stem, 1 stages\.0, 2"):
+def test_an_unknown_stage_is_an_error_that_lists_the_stages():
+    with pytest.raises(UsageError, match=r"no stage 5. It has 4 stages: 0 \(stem\), 1 \(stages\.0\), 2"):
         select_stages(model_stages(build_model("wrn_10_1", num_classes=4)), "stage", 5)
