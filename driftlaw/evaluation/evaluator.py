@@ -11,8 +11,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from driftlaw._deprecated import renamed_keywords
 from driftlaw.base import Adapter, Batch, Stream
-from driftlaw.errors import UsageError, warn_user
+from driftlaw.errors import UsageError
 from driftlaw.evaluation.metrics import OnlineMetrics, six_digits
 from driftlaw.evaluation.resume import ResumableRecord, deferred_interrupts
 from driftlaw.hardware import environment, to_device
@@ -23,6 +24,7 @@ from driftlaw.records.jsonl import Line, content_hash
 from driftlaw.records.run_record import FORMAT
 
 
+@renamed_keywords(measures="metrics", sink="record")
 def run(
     stream: Stream,
     adapter: Adapter,
@@ -33,8 +35,6 @@ def run(
     command: str = "",
     checkpoint_seconds: float = 30.0,
     progress: Callable[[Line], None] = lambda line: None,
-    measures: Collection[str] | None = None,
-    sink: str | Path | None = None,
 ) -> RunRecord:
     """Evaluate an adapter on a labelled stream and return the record of the run.
 
@@ -51,17 +51,11 @@ def run(
         command: command line to store in the record's header.
         checkpoint_seconds: seconds between checkpoints.
         progress: called with the line of each batch.
-        measures: deprecated alias of ``metrics``.
-        sink: deprecated alias of ``record``.
 
     Raises:
         UsageError: if an argument is not what is expected, the stream has no labels, or a label is not among the
             model's classes.
     """
-    for old, new, value in (("measures", "metrics", measures), ("sink", "record", sink)):
-        if value is not None:
-            warn_user(f"run({old}=…) is deprecated. Use run({new}=…) instead.", DeprecationWarning)
-    metrics, record = metrics or measures or (), record or sink
     if reset_on not in ("never", "domain"):
         raise UsageError(f"reset_on is {reset_on!r}. Expected 'never' or 'domain'.")
     if not hasattr(stream, "recipe"):

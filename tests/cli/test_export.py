@@ -74,7 +74,7 @@ def test_state_can_be_loaded_into_weights_or_an_architecture(call, adapter):
 @pytest.mark.parametrize("option", ["--normalize", "--normalise"])
 def test_normalization_can_be_given_for_an_architecture(call, adapter, recwarn, option):
     call("adapter.pt", "out.safetensors", "--model", "wrn_16_1", option, "half")
-    assert load_model("out.safetensors").info["normalise"] == "half"
+    assert load_model("out.safetensors").info["normalise"]["mean"] == [0.5, 0.5, 0.5]
     assert not [warning for warning in recwarn if "normalisation" in str(warning.message)]
 
 
