@@ -1,1 +1,1 @@
-"""What things cost, measured beside a plain reference in one run."""
+"""Benchmarks of driftlaw. They are not part of the wheel: run ``python -m benchmarks`` in a clone."""

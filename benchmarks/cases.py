@@ -1,4 +1,4 @@
-"""What is measured, on what and where: what every benchmark of a step is handed."""
+"""BenchPlan and BenchCase: which variants are measured on which models, batch sizes and device."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.models import Network
-from benchmarks.variants import Contender, Variant, sort_out
+from benchmarks.models import BenchModel
+from benchmarks.targets import BenchTarget, Variant, select_supported
 from driftlaw.hardware import environment
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """Variants × networks × batch sizes, and the place where they are measured.
+class BenchPlan:
+    """Variants × models × batch sizes on one device.
 
     Attributes:
-        networks: what to measure on.
-        batch_sizes: images a batch.
-        variants: what to measure; those that cannot be are named in the record.
-        device: where.
-        seed: of images and augmentation, and of networks that a benchmark makes itself.
-        deterministic: take the kernels of ``driftlaw run`` instead of the fastest.
-        pool: real images; random ones by default.
+        models: models to measure on.
+        batch_sizes: images per batch.
+        variants: variants to measure; unsupported ones are listed in the record.
+        device: device to measure on.
+        seed: seed of images, augmentation and random weights.
+        deterministic: use the cuDNN kernels of ``driftlaw run`` instead of the fastest.
+        pool: real images; random images if None.
     """
 
-    networks: Sequence[Network] = ()
+    models: Sequence[BenchModel] = ()
     batch_sizes: Sequence[int] = ()
     variants: Sequence[Variant]
     device: torch.device
@@ -38,48 +38,48 @@ class Plan:
     pool: Tensor | None = None
 
     @property
-    def fit(self) -> list[Variant]:
-        """The variants that can be measured here."""
-        return self._sorted[0]
+    def supported(self) -> list[Variant]:
+        """Variants that can be measured on the device."""
+        return self._selection[0]
 
     @property
-    def left_out(self) -> list[dict[str, str]]:
-        """The label of each of the others, and why not."""
-        return self._sorted[1]
+    def skipped(self) -> list[dict[str, str]]:
+        """Label of each other variant, and why it is skipped."""
+        return self._selection[1]
 
     @cached_property
-    def _sorted(self) -> tuple[list[Variant], list[dict[str, str]]]:
-        return sort_out(self.variants, self.device)
+    def _selection(self) -> tuple[list[Variant], list[dict[str, str]]]:
+        return select_supported(self.variants, self.device)
 
-    def cells(self) -> Iterator[Cell]:
-        """Walk over the networks, and over the batch sizes of each."""
-        return (Cell(self, network, batch_size) for network in self.networks for batch_size in self.batch_sizes)
+    def cases(self) -> Iterator[BenchCase]:
+        """Iterate over the models, and over the batch sizes of each."""
+        return (BenchCase(self, model, batch_size) for model in self.models for batch_size in self.batch_sizes)
 
-    def record(self, bench: str, how: dict[str, Any], **found: Any) -> dict[str, Any]:
-        """Return a benchmark's record, plain data: its name, how it was measured, what was found, and where."""
+    def record(self, bench: str, protocol: dict[str, Any], **results: Any) -> dict[str, Any]:
+        """Return the record of a benchmark: its name, how it was measured, results, software and device."""
         return {
             "bench": bench,
             "seed": self.seed,
-            **how,
-            "left_out": self.left_out,
-            **found,
+            **protocol,
+            "left_out": self.skipped,
+            **results,
             **environment(self.device),
         }
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One network and batch size of a plan: where all its variants are measured beside each other."""
+class BenchCase:
+    """One model and batch size of a plan; all variants of a case are measured together."""
 
-    plan: Plan
-    network: Network
+    plan: BenchPlan
+    model: BenchModel
     batch_size: int
 
-    def contender(self, variant: Variant) -> Contender:
-        """Return a variant made for this cell, cold."""
+    def target(self, variant: Variant) -> BenchTarget:
+        """Return a variant created for this case, before warm-up."""
         plan = self.plan
-        return Contender(variant, self.network, self.batch_size, device=plan.device, seed=plan.seed, pool=plan.pool)
+        return BenchTarget(variant, self.model, self.batch_size, device=plan.device, seed=plan.seed, pool=plan.pool)
 
-    def facts(self) -> dict[str, Any]:
-        """Return what a row of a record says of the cell, as plain data."""
-        return {**self.network.facts(), "batch_size": self.batch_size}
+    def info(self) -> dict[str, Any]:
+        """Return the description for a row of a record."""
+        return {**self.model.info(), "batch_size": self.batch_size}

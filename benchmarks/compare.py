@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.timing import Pace, clock_of, spread
-from benchmarks.variants import Variant, settings_of
+from benchmarks.targets import Variant, resolve_settings
+from benchmarks.timing import Repetitions, clock_name, spread
 from driftlaw.errors import DataError, UsageError, unknown_name
 from driftlaw.hardware import environment
 from driftlaw.methods import list_methods
@@ -138,7 +138,7 @@ def compare_checkouts(
     other: Path,
     targets: Sequence[Variant],
     workload: Workload,
-    pace: Pace,
+    repetitions: Repetitions,
     *,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def compare_checkouts(
         other: root of the other checkout.
         targets: methods and settings; settings are resolved by this checkout, and both use the same.
         workload: models, batch size and device.
-        pace: rounds, steps per round and warm-up steps.
+        repetitions: rounds, steps per round and warm-up steps.
         on_progress: called with a description after every round.
 
     Returns:
@@ -173,14 +173,14 @@ def compare_checkouts(
         }
         for model in workload.models:
             for target in targets:
-                rows.append(_compare(model, target, children, workload, pace, on_progress))
+                rows.append(_compare(model, target, children, workload, repetitions, on_progress))
     return {
         "bench": "compare",
         "checkouts": checkouts,
         "seed": workload.seed,
-        **pace.facts(),
+        **repetitions.info(),
         "deterministic": workload.deterministic,
-        "clock": clock_of(workload.device),
+        "clock": clock_name(workload.device),
         "rows": rows,
         **environment(workload.device),
     }
@@ -191,10 +191,10 @@ def _compare(
     target: Variant,
     children: dict[str, Checkout],
     workload: Workload,
-    pace: Pace,
+    repetitions: Repetitions,
     on_progress: Callable[[str], None],
 ) -> dict[str, Any]:
-    settings = settings_of(target)
+    settings = resolve_settings(target)
     cycle = int(settings.get("fisher_every", 1))  # a fair mean is over whole cycles
     settling = int(settings.get("fisher_settling", 0)) if cycle > 1 else 0
     captured = 4 * cycle if workload.device.type == "cuda" and cycle > 1 else 0
@@ -207,11 +207,11 @@ def _compare(
         "num_classes": workload.num_classes,
         "seed": workload.seed,
     }
-    warm_up = settling + max(pace.warm_up, captured, 1)
+    warm_up = settling + max(repetitions.warm_up, captured, 1)
     ready = {name: child.request("prepare", **what, warm_up=warm_up) for name, child in children.items()}
-    steps = -(-pace.steps // cycle) * cycle
+    steps = -(-repetitions.steps // cycle) * cycle
     times: dict[str, list[float]] = {name: [] for name in children}
-    for number in range(pace.rounds):
+    for number in range(repetitions.rounds):
         for name in sorted(children, reverse=bool(number % 2)):
             times[name].append(children[name].request("run", steps=steps)["milliseconds"])
         on_progress(f"{model}, {target.label}")
@@ -228,25 +228,3 @@ def _compare(
         "ratio": medians[THIS] / medians[OTHER],
         "ratio_by_round": spread(by_round),
     }
-
-
-def render_comparison(record: dict[str, Any]) -> str:
-    """Return the comparison as plain text, one line per model and target."""
-    checkouts = record["checkouts"]
-    lines = [f"{'model':<14}{'target':<22}{'this ms':>10}{'other ms':>10}{'ratio':>8}  quartiles of rounds  logits"]
-    for row in record["rows"]:
-        times, rounds = row["milliseconds"], row["ratio_by_round"]
-        lines.append(
-            f"{row['model']:<14}{row['target']:<22}{times[THIS]['median']:>10.3f}{times[OTHER]['median']:>10.3f}"
-            f"{row['ratio']:>8.3f}  {rounds['lower_quartile']:.3f} to {rounds['upper_quartile']:.3f}"
-            f"{'':>7}{'same bits' if row['same_logits'] else 'differ'}"
-        )
-    lines.append("ratio: median ms/step of this checkout divided by the other's; below 1, this checkout is faster.")
-    for name in (THIS, OTHER):
-        lines.append(f"{name}: {checkouts[name]['folder']} ({checkouts[name]['commit'] or 'no commit'})")
-    device = record["device"]
-    where = f"{device['name']}, {device['threads']} threads, torch {record['versions']['torch']}"
-    lines.append(
-        f"{record['rounds']} rounds of {record['steps_per_round']} or more steps, {record['clock']}, on {where}"
-    )
-    return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What it costs to record all facts of every step: the same steps with and without them, in turns."""
+"""Overhead of recording all diagnostics of every step: the same steps with and without them, interleaved."""
 
 from __future__ import annotations
 
@@ -8,60 +8,72 @@ from typing import Any
 
 from torch import Tensor
 
-from benchmarks.cases import Cell, Plan
-from benchmarks.timing import Pace, Told, clock_of, kernels, silent, spread, take_turns
-from benchmarks.variants import Step, Variant
+from benchmarks.cases import BenchCase, BenchPlan
+from benchmarks.targets import Step, Variant
+from benchmarks.timing import (
+    ProgressCallback,
+    Repetitions,
+    clock_name,
+    cudnn_kernels,
+    measure_interleaved,
+    no_progress,
+    spread,
+)
 from driftlaw.evaluation import diagnostics_to_json
-from driftlaw.records.jsonl import dump_line
+from driftlaw.records import dump_line
 
 
-def compare_facts(plan: Plan, pace: Pace, *, told: Told = silent) -> dict[str, Any]:
-    """Time steps whose answers go into a record's line, without the method's facts and with them.
+def diagnostics_overhead(
+    plan: BenchPlan, repetitions: Repetitions, *, on_progress: ProgressCallback = no_progress
+) -> dict[str, Any]:
+    """Time steps that write a record line, without and with the method's diagnostics.
 
-    Both move the answer to the host and write a line, as a run does; one of them writes the facts into it too. The cost
-    is the median over rounds of their ratio, less 1. The arguments are those of ``compare_steps``; variants that are
-    not ours have no facts and are passed over.
+    Both copy the predictions to the host and format a line, as a run does; one of them also formats the diagnostics.
+    ``cost`` is the median over rounds of the ratio of their times, minus 1. Baselines have no diagnostics and are
+    skipped.
 
     Returns:
-        Plain data: ``rows`` with one entry a network, batch size and variant, how it was measured, and where.
+        A record: ``rows`` with one entry per model, batch size and variant, how it was measured, and the device.
     """
-    plan = replace(plan, variants=[variant for variant in plan.variants if variant.is_ours])
-    rows = [_row(cell, variant, pace, told) for cell in plan.cells() for variant in plan.fit]
-    how = {**pace.facts(), "deterministic": plan.deterministic, "clock": clock_of(plan.device)}
-    return plan.record("facts", how, rows=rows)
+    plan = replace(plan, variants=[variant for variant in plan.variants if variant.is_adapter])
+    rows = [_measure(case, variant, repetitions, on_progress) for case in plan.cases() for variant in plan.supported]
+    protocol = {**repetitions.info(), "deterministic": plan.deterministic, "clock": clock_name(plan.device)}
+    return plan.record("facts", protocol, rows=rows)
 
 
-def _row(cell: Cell, variant: Variant, pace: Pace, told: Told) -> dict[str, Any]:
-    pair = [cell.contender(variant) for _ in range(2)]
-    lines = [_Line(contender.step, facts) for contender, facts in zip(pair, (False, True), strict=True)]
-    for contender, line in zip(pair, lines, strict=True):
-        contender.step = line
-    with kernels(cell.plan.deterministic):
-        without, including = take_turns(pair, pace, told=told)
+def _measure(
+    case: BenchCase, variant: Variant, repetitions: Repetitions, on_progress: ProgressCallback
+) -> dict[str, Any]:
+    targets = [case.target(variant) for _ in range(2)]
+    steps = [_RecordedStep(target.step, include) for target, include in zip(targets, (False, True), strict=True)]
+    for target, step in zip(targets, steps, strict=True):
+        target.step = step
+    with cudnn_kernels(case.plan.deterministic):
+        without, including = measure_interleaved(targets, repetitions, on_progress=on_progress)
     return {
-        **cell.facts(),
-        **variant.facts(),
-        "numbers": lines[1].numbers,
+        **case.info(),
+        **variant.info(),
+        "numbers": steps[1].numbers,
         "without": spread(without),
         "with": spread(including),
         "cost": statistics.median(b / a for a, b in zip(without, including, strict=True)) - 1,
     }
 
 
-class _Line:
-    """A step of which a record's line is made, with the facts or without.
+class _RecordedStep:
+    """A step that formats a record line, with or without diagnostics.
 
     Attributes:
-        numbers: how many numbers the facts of a step hold.
+        numbers: number of values in the diagnostics of a step.
     """
 
-    def __init__(self, step: Step, facts: bool) -> None:
+    def __init__(self, step: Step, include: bool) -> None:
         self.numbers = 0
-        self._step, self._facts = step, facts
+        self._step, self._include = step, include
 
     def __call__(self, images: Tensor) -> bytes:
         output = self._step(images)
         wrong = int((output.logits.argmax(1) != 0).sum())
-        facts = diagnostics_to_json(output.diagnostics) if self._facts else {}
-        self.numbers = sum(len(value) if isinstance(value, list) else 1 for value in facts.values())
-        return dump_line({"images": len(images), "wrong": wrong, "facts": facts})
+        diagnostics = diagnostics_to_json(output.diagnostics) if self._include else {}
+        self.numbers = sum(len(value) if isinstance(value, list) else 1 for value in diagnostics.values())
+        return dump_line({"images": len(images), "wrong": wrong, "facts": diagnostics})

@@ -1,105 +1,107 @@
-"""The online error of the plain references beside ours on the same stream, as one JSON document.
-
-python benchmarks/errors.py embedded --limit 400 --seeds 1,2
-python benchmarks/errors.py cifar10-c --seeds 1,2,3 --device cuda --variant 'fast: law preset=fast'
-
-Rates and weights are the preset's. Ours run as they come on the device, and in float32; ``--variant`` adds others.
-"""
+"""Online error of the naive implementations and of driftlaw's methods on the same stream."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 import driftlaw
-from benchmarks.variants import Variant, load_plain, parse_variant
+from benchmarks.naive_law import NaiveLaw
+from benchmarks.naive_tent import NaiveTent
+from benchmarks.targets import Variant
 from driftlaw.base import Stream
-from driftlaw.hardware import environment, pick_device, to_device
+from driftlaw.errors import UsageError
+from driftlaw.hardware import environment, to_device
 from driftlaw.settings import merge, read_preset
 
-PLAIN_SETTINGS = {"tent": ("learning_rate",), "law": ("learning_rate", "tau", "consistency_weight")}
+NAIVE_SETTINGS = {"tent": ("learning_rate",), "law": ("learning_rate", "tau", "consistency_weight")}
+
+StepFunction = Callable[[Tensor], Tensor]
 
 
-def error_of(step: Callable[[Tensor], Tensor], stream: Stream, device: torch.device, ours: bool) -> float:
-    """Return the mean over domains of the error in per cent, each image answered when it arrived."""
-    wrong: dict[tuple[str, int], list[int]] = {}
-    for batch in stream:
-        images = to_device(batch.images, device) if ours else batch.images.to(device)
-        found = step(images).argmax(dim=1).cpu() != batch.labels.cpu()
-        counts = wrong.setdefault((batch.domain.name, batch.domain.severity), [0, 0])
-        counts[0] += int(found.sum())
-        counts[1] += len(found)
-    return 100 * sum(bad / all_of_them for bad, all_of_them in wrong.values()) / len(wrong)
+def compare_errors(
+    preset: str,
+    *,
+    device: torch.device,
+    methods: Sequence[str] = ("tent", "law"),
+    variants: Sequence[Variant] = (),
+    seeds: Sequence[int] = (1,),
+    limit: int | None = None,
+    on_progress: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Run the naive implementations and driftlaw's methods on a preset's stream and return their errors.
 
+    Learning rates, other settings and weights are the preset's. driftlaw's methods run with their defaults and in
+    float32.
 
-def plain_step(method: str, preset: dict[str, Any], seed: int, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """Return the step of a plain reference with the rates of a preset."""
-    own = preset.get("methods", {}).get(method, {})
-    settings = {name: own[name] for name in PLAIN_SETTINGS[method] if name in own}
-    model = driftlaw.load_model(preset["model"]["weights"]).to(device)
-    if method == "law":
-        return load_plain("plain_law").PlainLaw(model, seed=seed, **settings).step
-    return load_plain("plain_tent").PlainTent(model, **settings).step
+    Args:
+        preset: name of the preset.
+        device: device to run on.
+        methods: ``tent``, ``law`` or both.
+        variants: further variants of these methods.
+        seeds: one run per seed.
+        limit: maximum number of images per domain.
+        on_progress: called with the error of every finished run.
 
-
-def our_step(variant: Variant, preset: dict[str, Any], seed: int, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """Return the step of one of our methods, its own preset and settings over those of the stream's preset."""
-    below = preset.get("methods", {}).get(variant.method, {})
-    own = read_preset(variant.preset).get("methods", {}).get(variant.method, {}) if variant.preset else {}
-    model = driftlaw.load_model(preset["model"]["weights"]).to(device)
-    return driftlaw.adapt(model, variant.method, seed=seed, **merge(merge(below, own), variant.settings))
-
-
-def compare(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the errors of the plain references and of ours, a number a seed."""
-    device, preset = pick_device(arguments.device), read_preset(arguments.preset)
-    options = {"limit": arguments.limit} if arguments.limit else {}
+    Returns:
+        A record: ``rows`` with the mean error and the error per seed of every target, and the device.
+    """
+    if other := [method for method in methods if method not in NAIVE_SETTINGS]:
+        raise UsageError(f"No naive implementation of {', '.join(other)}. Use --methods tent, law or tent,law.")
+    settings = read_preset(preset)
+    options = {"limit": limit} if limit else {}
     errors: dict[str, list[float]] = {}
     stream = None
-    for seed in (int(number) for number in arguments.seeds.split(",")):
-        stream = driftlaw.make_stream(arguments.preset, device=device, like=stream, seed=seed, **options)
-        for label, step, ours in contenders(arguments, preset, seed, device):
-            errors.setdefault(label, []).append(error_of(step, stream, device, ours))
-            print(f"{label}, seed {seed}: {errors[label][-1]:.2f} %", file=sys.stderr)
-    rows = [{"label": label, "error": fmean(numbers), "by_seed": numbers} for label, numbers in errors.items()]
-    told = {"preset": arguments.preset, "limit": arguments.limit, "seeds": arguments.seeds}
-    return {"bench": "errors", **told, "rows": rows, **environment(device)}
+    for seed in seeds:
+        stream = driftlaw.make_stream(preset, device=device, like=stream, seed=seed, **options)
+        for label, step, is_adapter in _targets(methods, variants, settings, seed, device):
+            errors.setdefault(label, []).append(_online_error(step, stream, device, is_adapter))
+            on_progress(f"{label}, seed {seed}: {errors[label][-1]:.2f} %")
+    rows = [{"label": label, "error": fmean(values), "by_seed": values} for label, values in errors.items()]
+    protocol = {"preset": preset, "limit": limit, "seeds": ",".join(map(str, seeds))}
+    return {"bench": "errors", **protocol, "rows": rows, **environment(device)}
 
 
-def contenders(
-    arguments: argparse.Namespace, preset: dict[str, Any], seed: int, device: torch.device
-) -> Iterator[tuple[str, Callable[[Tensor], Tensor], bool]]:
-    """Yield (label, step, whether it is ours), each made when its turn comes."""
-    for method in arguments.methods.split(","):
-        yield f"plain {method}", plain_step(method, preset, seed, device), False
-        variants = [Variant(f"{method}, float32", method, {"precision": "float32", "capture": "off"})]
-        variants += [Variant(method, method)]
-        variants += [own for text in arguments.variant if (own := parse_variant(text)).method == method]
-        for own in variants:
-            yield own.label, our_step(own, preset, seed, device), True
+def _targets(
+    methods: Sequence[str], variants: Sequence[Variant], preset: dict[str, Any], seed: int, device: torch.device
+) -> Iterator[tuple[str, StepFunction, bool]]:
+    """Yield (label, step, True for a method of driftlaw), each created when it is needed."""
+    for method in methods:
+        yield f"naive {method}", _naive_step(method, preset, seed, device), False
+        defaults = [Variant(f"{method}, float32", method, {"precision": "float32", "capture": "off"})]
+        defaults += [Variant(method, method)]
+        for variant in [*defaults, *(variant for variant in variants if variant.method == method)]:
+            yield variant.label, _adapter_step(variant, preset, seed, device), True
 
 
-def read_arguments(words: list[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("preset")
-    parser.add_argument("--methods", default="tent,law")
-    parser.add_argument("--variant", action="append", default=[], help="'LABEL: METHOD key=value'; repeatable")
-    parser.add_argument("--limit", type=int, default=None, help="images a domain")
-    parser.add_argument("--seeds", default="1", help="such as 1,2,3")
-    parser.add_argument("--device", default="auto")
-    return parser.parse_args(words)
+def _naive_step(method: str, preset: dict[str, Any], seed: int, device: torch.device) -> StepFunction:
+    given = preset.get("methods", {}).get(method, {})
+    settings = {name: given[name] for name in NAIVE_SETTINGS[method] if name in given}
+    model = driftlaw.load_model(preset["model"]["weights"]).to(device)
+    if method == "law":
+        return NaiveLaw(model, seed=seed, **settings).step
+    return NaiveTent(model, **settings).step
 
 
-if __name__ == "__main__":
-    print(json.dumps(compare(read_arguments())))
+def _adapter_step(variant: Variant, preset: dict[str, Any], seed: int, device: torch.device) -> StepFunction:
+    """Return a method of driftlaw: settings of the stream's preset, then of the variant's preset, then its own."""
+    below = preset.get("methods", {}).get(variant.method, {})
+    above = read_preset(variant.preset).get("methods", {}).get(variant.method, {}) if variant.preset else {}
+    model = driftlaw.load_model(preset["model"]["weights"]).to(device)
+    return driftlaw.adapt(model, variant.method, seed=seed, **merge(merge(below, above), variant.settings))
+
+
+def _online_error(step: StepFunction, stream: Stream, device: torch.device, is_adapter: bool) -> float:
+    """Return the error in per cent, averaged over domains; each image is predicted once, when it arrives."""
+    counts: dict[tuple[str, int], list[int]] = {}
+    for batch in stream:
+        images = to_device(batch.images, device) if is_adapter else batch.images.to(device)
+        wrong = step(images).argmax(dim=1).cpu() != batch.labels.cpu()
+        domain = counts.setdefault((batch.domain.name, batch.domain.severity), [0, 0])
+        domain[0] += int(wrong.sum())
+        domain[1] += len(wrong)
+    return 100 * sum(wrong / images for wrong, images in counts.values()) / len(counts)

@@ -1,4 +1,4 @@
-"""What is measured on: networks by name, and batches of images for them."""
+"""Models and batches of images that benchmarks measure on."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from driftlaw.errors import UsageError
 from driftlaw.models import build_model, list_models, load_model
 
 SMALL_SIDE = 32
-SOURCE_IMAGES = 400  # a step draws a batch of them, however many there are
-BATCHES = 4  # made once and shown in turn: nothing may hang on seeing the same batch twice
+TRAIN_IMAGES = 400  # the number does not change the cost of a step
+BATCHES = 4  # created once and shown in turn
 
 
 @dataclass(frozen=True)
-class Network:
-    """A network to measure on.
+class BenchModel:
+    """A model to measure on.
 
     Attributes:
-        name: of the catalogue, such as ``wrn_40_2``.
-        model: on the CPU; whoever measures takes a copy.
-        side: of its images.
-        weights: the name of its trained weights; None where it is random.
+        name: name of the architecture, such as ``wrn_40_2``.
+        model: the model on the CPU; targets copy it.
+        side: height and width of its images.
+        weights: name of its trained weights; None if they are random.
     """
 
     name: str
@@ -37,16 +37,16 @@ class Network:
 
     @property
     def tensors(self) -> int:
-        """How many parameter tensors it has."""
+        """Number of parameter tensors."""
         return len(list(self.model.parameters()))
 
     @property
     def parameters(self) -> int:
-        """How many numbers its parameters hold."""
+        """Number of parameters."""
         return sum(value.numel() for value in self.model.parameters())
 
-    def facts(self) -> dict[str, object]:
-        """Return what a record says of it, as plain data."""
+    def info(self) -> dict[str, object]:
+        """Return the description for a record."""
         return {
             "model": self.name,
             "weights": self.weights,
@@ -56,34 +56,35 @@ class Network:
         }
 
 
-def make_networks(
+def make_models(
     names: Iterable[str], *, weights: Sequence[str] = (), seed: int = 0, side: int | None = None
-) -> list[Network]:
-    """Return networks by name, random but for those that ``weights`` names.
+) -> list[BenchModel]:
+    """Return models by name, with random weights unless ``weights`` contains trained ones.
 
     Args:
-        names: of the catalogue.
-        weights: names or paths of trained weights, each of a network among ``names``.
-        seed: drives the random ones.
-        side: of the images; by default what the catalogue says of the network, 32 for others.
+        names: names of architectures.
+        weights: names or paths of trained weights, each for a model in ``names``.
+        seed: seed of random weights.
+        side: height and width of the images; if None, the model's own input size, or 32 if that is not known.
     """
     wanted = list(names)
     trained = {model.info["name"]: (model, str(name)) for name in weights for model in [load_model(name)]}
-    strange = [f"{given} ({name})" for name, (_, given) in trained.items() if name not in wanted]
-    if strange:
+    unused = [f"{given} ({name})" for name, (_, given) in trained.items() if name not in wanted]
+    if unused:
         raise UsageError(
-            f"weights of networks that are not measured: {', '.join(strange)}; measured are {', '.join(wanted)}"
+            f"These weights belong to models that are not measured: {', '.join(unused)}. "
+            f"Measured models: {', '.join(wanted)}."
         )
     sides = {info.name: info.input_size for info in list_models()}
-    networks = []
+    models = []
     for name in wanted:
-        own_side = side or sides.get(name, SMALL_SIDE)
-        model, given = trained[name] if name in trained else (_random(name, own_side, seed), None)
-        networks.append(Network(name, model, own_side, given))
-    return networks
+        model_side = side or sides.get(name, SMALL_SIDE)
+        model, given = trained[name] if name in trained else (_random_model(name, model_side, seed), None)
+        models.append(BenchModel(name, model, model_side, given))
+    return models
 
 
-def _random(name: str, side: int, seed: int) -> nn.Module:
+def _random_model(name: str, side: int, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return build_model(name, num_classes=1000 if side > SMALL_SIDE else 10).eval()
@@ -92,14 +93,14 @@ def _random(name: str, side: int, seed: int) -> nn.Module:
 def make_batches(
     batch_size: int, side: int, *, seed: int = 0, count: int = BATCHES, pool: Tensor | None = None
 ) -> list[Tensor]:
-    """Return batches (batch_size, 3, side, side) in [0, 1] on the CPU.
+    """Return batches of shape (batch_size, 3, side, side) with values in [0, 1] on the CPU.
 
     Args:
-        batch_size: images a batch.
-        side: of an image.
-        seed: drives the random images.
-        count: how many batches.
-        pool: (n, 3, side, side), real images that are taken in turn, again and again; random ones by default.
+        batch_size: images per batch.
+        side: height and width of an image.
+        seed: seed of the random images.
+        count: number of batches.
+        pool: real images of shape (n, 3, side, side), used cyclically; random images if None.
     """
     if pool is not None and pool.shape[-1] == side:
         return [
@@ -109,8 +110,8 @@ def make_batches(
     return [torch.rand(batch_size, 3, side, side, generator=generator) for _ in range(count)]
 
 
-def make_source(network: Network, seed: int = 0) -> ArrayImages:
-    """Return random images with labels in the place of a network's training data, for methods that keep it at hand."""
-    generator, classes = np.random.default_rng(seed), find_head(network.model).out_features
-    images = generator.integers(256, size=(SOURCE_IMAGES, network.side, network.side, 3), dtype=np.uint8)
-    return ArrayImages("made-up", images, np.arange(SOURCE_IMAGES) % classes, [f"class {n}" for n in range(classes)])
+def make_train_data(model: BenchModel, seed: int = 0) -> ArrayImages:
+    """Return random labelled images in place of a model's training data, for methods that need it."""
+    generator, classes = np.random.default_rng(seed), find_head(model.model).out_features
+    images = generator.integers(256, size=(TRAIN_IMAGES, model.side, model.side, 3), dtype=np.uint8)
+    return ArrayImages("made-up", images, np.arange(TRAIN_IMAGES) % classes, [f"class {n}" for n in range(classes)])

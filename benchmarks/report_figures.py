@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from benchmarks.report_tables import MEGA, Record, cells_of
+from benchmarks.report_tables import MEGA, Record, rows_by_case
 from driftlaw.reports.figures import _DASHES, _FAINT, _INK, _SERIES, _WIDTH, SERIES, Picture, _figure
 
 _REFERENCES = ("forward", "plain_tent", "plain_law")
@@ -19,7 +19,8 @@ _DARK = ("#8a94a8", "#f2a541", "#3fc7b2", "#7f9bff", "#f2709c", "#b18cff", "#9cc
 
 def draw_bench(record: Record) -> list[Picture]:
     """Return the figures of a record of any kind."""
-    return list(_DRAWINGS[record["bench"]](record))
+    draw = _DRAWINGS.get(record["bench"])
+    return list(draw(record)) if draw else []
 
 
 def as_file(picture: Picture) -> str:
@@ -41,7 +42,7 @@ def _colours(ink: str, faint: str, line: str, series: Sequence[str]) -> str:
 
 
 def _draw_steps(record: Record) -> Iterator[Picture]:
-    for title, rows in cells_of(record):
+    for title, rows in rows_by_case(record):
         yield _bars(
             title,
             rows,
@@ -58,13 +59,13 @@ def _draw_steps(record: Record) -> Iterator[Picture]:
 
 def _step_text(row: Record) -> str:
     ratio = row.get("times_faster_than_plain_law")
-    against = "" if ratio is None or row["method"] == "plain_law" else f" · {ratio:.1f}× as fast as plain LAW"
+    against = "" if ratio is None or row["method"] == "plain_law" else f" · {ratio:.1f}× as fast as naive LAW"
     median = row["milliseconds"]["median"]
     return f"{median:.0f} ms{against}" if median >= 1000 else f"{median:.3g} ms{against}"
 
 
 def _draw_memory(record: Record) -> Iterator[Picture]:
-    for title, rows in cells_of(record):
+    for title, rows in rows_by_case(record):
         yield _bars(
             title,
             rows,
@@ -77,13 +78,13 @@ def _draw_memory(record: Record) -> Iterator[Picture]:
 
 def _memory_text(row: Record) -> str:
     share = row["share_of_plain_law"]
-    against = "" if share is None or row["method"] == "plain_law" else f" · {share:.2f} of plain LAW"
+    against = "" if share is None or row["method"] == "plain_law" else f" · {share:.2f} of naive LAW"
     megabytes = row["peak_bytes"] / MEGA
     return (f"{megabytes:.3g} MB" if megabytes < 1000 else f"{megabytes:,.0f} MB") + against
 
 
 def _draw_facts(record: Record) -> Iterator[Picture]:
-    for title, rows in cells_of(record):
+    for title, rows in rows_by_case(record):
         yield _bars(
             title,
             rows,
@@ -96,7 +97,7 @@ def _draw_facts(record: Record) -> Iterator[Picture]:
 
 
 def _draw_floor(record: Record) -> Iterator[Picture]:
-    for title, rows in cells_of(record):
+    for title, rows in rows_by_case(record):
         yield _bars(
             title,
             rows,

@@ -1,4 +1,4 @@
-"""Records of ``driftlaw bench`` as tables: for a terminal, and as Markdown; ratios stand beside the figures."""
+"""Benchmark records as tables, for a terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEGA = 1e6
 
 @dataclass(frozen=True)
 class BenchTable:
-    """One table: a title, column heads, lines of text. The first column holds names, the others figures."""
+    """A table: title, column headings, lines of text. The first column holds names, the others numbers."""
 
     title: str
     head: Sequence[str]
@@ -26,14 +26,18 @@ class BenchTable:
 
 
 def read_bench(path: Path) -> Record:
-    """Return the record of a benchmark of steps; anything else at ``path`` raises DataError."""
+    """Return the record of a benchmark.
+
+    Raises:
+        DataError: the file cannot be read, or is not the record of a benchmark.
+    """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DataError(f"cannot read {path} as a record of a benchmark: {error}") from error
+        raise DataError(f"Cannot read {path} as a benchmark record: {error}.") from error
     kind = record.get("bench") if isinstance(record, dict) else None
     if kind not in TABLES:
-        raise DataError(f"{path} is no record of a benchmark of steps: found {kind}, expected {', '.join(TABLES)}")
+        raise DataError(f"{path} is not a benchmark record: found kind {kind}, expected one of {', '.join(TABLES)}.")
     return dict(record)
 
 
@@ -43,22 +47,22 @@ def make_bench_tables(record: Record) -> list[BenchTable]:
 
 
 def bench_notes(record: Record) -> list[str]:
-    """Return what must be said beside the tables: where it was measured, rates, what grew, what was left out."""
+    """Return the notes below the tables: measured rates, device and software, skipped variants."""
     device, versions = record["device"], record["versions"]
     where = f"{device['name']}, {device['threads']} threads, torch {versions['torch']}, commit {record.get('commit')}"
-    left_out = [f"left out: {entry['label']} ({entry['why']})" for entry in record["left_out"]]
+    skipped = [f"skipped: {entry['label']} ({entry['why']})" for entry in record.get("left_out", [])]
     rates = _rates(record) if record["bench"] == "floor" else []
-    return [*rates, where, *left_out]
+    return [*rates, where, *skipped]
 
 
 def render_bench_text(record: Record) -> str:
     """Return a record as text for a terminal."""
-    tables = [f"{table.title}\n{_aligned(table)}" for table in make_bench_tables(record)]
+    tables = [f"{table.title}\n{_align_columns(table)}" for table in make_bench_tables(record)]
     return "\n\n".join([*tables, "\n".join(bench_notes(record))])
 
 
 def render_bench_markdown(records: Iterable[Record]) -> str:
-    """Return records as Markdown tables."""
+    """Return records as Markdown tables, each with its notes and its command."""
     parts = []
     for record in records:
         for table in make_bench_tables(record):
@@ -67,39 +71,36 @@ def render_bench_markdown(records: Iterable[Record]) -> str:
         if record.get("command"):
             parts.append(f"`{record['command']}`")
     if not parts:
-        raise UsageError("no record of a benchmark was given")
+        raise UsageError("No benchmark records were given. Pass the JSON files that the benchmarks wrote.")
     return "\n\n".join(parts) + "\n"
 
 
-# --- one function a kind of record -------------------------------------------------------------------------------
-
-
-def cells_of(record: Record) -> Iterator[tuple[str, list[Record]]]:
-    """Yield the rows of every network and batch size under a title."""
+def rows_by_case(record: Record) -> Iterator[tuple[str, list[Record]]]:
+    """Yield a title and the rows of every model and batch size."""
     for (model, size), group in groupby(record["rows"], key=lambda row: (row["model"], row["batch_size"])):
-        yield f"{model}, batch {size}", list(group)
+        yield f"{model}, batch size {size}", list(group)
 
 
 def _step_tables(record: Record) -> Iterator[BenchTable]:
-    for title, rows in cells_of(record):
+    for title, rows in rows_by_case(record):
         lines = []
         for row in rows:
             times = row["milliseconds"]
             quartiles = f"{times['lower_quartile']:.2f} – {times['upper_quartile']:.2f}"
-            ratios = [times_text(row[f"times_faster_than_{name}"]) for name in ("plain_law", "plain_tent")]
-            lines.append((row["label"], f"{times['median']:.2f}", quartiles, *ratios, *_memory(row)))
-        head = ("", "ms a step", "quartiles", "speed : plain LAW", "speed : plain TENT", "peak MB", "of plain LAW")
+            ratios = [ratio_text(row[f"times_faster_than_{name}"]) for name in ("plain_law", "plain_tent")]
+            lines.append((row["label"], f"{times['median']:.2f}", quartiles, *ratios, *_memory_columns(row)))
+        head = ("", "ms/step", "quartiles", "speedup vs. naive LAW", "speedup vs. naive TENT", *_MEMORY_HEAD)
         yield BenchTable(title, head if "peak_bytes" in rows[0] else head[:5], lines)
 
 
 def _memory_tables(record: Record) -> Iterator[BenchTable]:
-    for title, rows in cells_of(record):
-        lines = [(row["label"], *_memory(row), f"{row['held_bytes'] / MEGA:.1f}") for row in rows]
-        yield BenchTable(title, ("", "peak MB", "of plain LAW", "held MB"), lines)
+    for title, rows in rows_by_case(record):
+        lines = [(row["label"], *_memory_columns(row), f"{row['held_bytes'] / MEGA:.1f}") for row in rows]
+        yield BenchTable(title, ("", *_MEMORY_HEAD, "MB between steps"), lines)
 
 
-def _facts_tables(record: Record) -> Iterator[BenchTable]:
-    for title, rows in cells_of(record):
+def _diagnostics_tables(record: Record) -> Iterator[BenchTable]:
+    for title, rows in rows_by_case(record):
         lines = [
             (
                 row["label"],
@@ -110,11 +111,11 @@ def _facts_tables(record: Record) -> Iterator[BenchTable]:
             )
             for row in rows
         ]
-        yield BenchTable(title, ("", "numbers", "ms without", "ms with", "cost"), lines)
+        yield BenchTable(title, ("", "values per step", "ms/step without", "ms/step with", "overhead"), lines)
 
 
-def _floor_tables(record: Record) -> Iterator[BenchTable]:
-    for title, rows in cells_of(record):
+def _roofline_tables(record: Record) -> Iterator[BenchTable]:
+    for title, rows in rows_by_case(record):
         lines = [
             (
                 row["label"],
@@ -123,19 +124,19 @@ def _floor_tables(record: Record) -> Iterator[BenchTable]:
                 f"{row['floor_milliseconds']:.3f}",
                 row["bound_by"],
                 f"{row['milliseconds']['median']:.2f}",
-                times_text(row["times_above_floor"]),
+                ratio_text(row["times_above_floor"]),
             )
             for row in rows
         ]
-        head = ("", "GFLOP", "MB at least", "floor, ms", "bound by", "measured, ms", "× the floor")
+        head = ("", "GFLOP", "least MB", "limit, ms", "bound by", "measured, ms", "measured / limit")
         yield BenchTable(title, head, lines)
 
 
 def _rates(record: Record) -> list[str]:
     return [
-        f"{row['precision']}, {row['model']}: matrix product {row['matrix_operations_per_second'] / 1e12:.2f}, "
-        f"convolution {row['convolution_operations_per_second'] / 1e12:.2f} TFLOP a second, copy "
-        f"{row['bytes_per_second'] / 1e9:.1f} GB a second"
+        f"{row['precision']}, {row['model']}: matrix product {row['matrix_operations_per_second'] / 1e12:.2f} TFLOP/s, "
+        f"convolution {row['convolution_operations_per_second'] / 1e12:.2f} TFLOP/s, copy "
+        f"{row['bytes_per_second'] / 1e9:.1f} GB/s"
         for row in {(row["precision"], row["model"]): row for row in record["rows"]}.values()
     ]
 
@@ -146,14 +147,13 @@ def _scaling_tables(record: Record) -> Iterator[BenchTable]:
         note = f" ({curve['note']})" if curve["note"] else ""
         lines = []
         for value, rows in groupby(curve["rows"], key=lambda row: row["value"]):
-            found = {row["label"]: row for row in rows}
-            lines.append((str(value), *(_time_and_memory(found[label]) for label in labels)))
-        title = f"{curve['axis'].replace('_', ' ')}: ms a step and peak MB{note}"
+            by_label = {row["label"]: row for row in rows}
+            lines.append((str(value), *(_time_and_memory(by_label[label]) for label in labels)))
+        title = f"{curve['axis'].replace('_', ' ')}: ms/step and peak MB{note}"
         yield BenchTable(title, ("", *labels), lines)
     if record["stream"]:
-        lines = [_stream_line(entry) for entry in record["stream"]]
-        head = ("", "batches", "ms a step", "2nd half : 1st", "last : 2nd window", "memory held, last : 2nd")
-        yield BenchTable("along a stream", head, lines)
+        head = ("", "batches", "ms/step", "ms, 2nd / 1st half", "ms, last / 2nd window", "memory, last / 2nd window")
+        yield BenchTable("along a stream", head, [_stream_line(entry) for entry in record["stream"]])
 
 
 def _stream_line(entry: Record) -> tuple[str, ...]:
@@ -162,28 +162,79 @@ def _stream_line(entry: Record) -> tuple[str, ...]:
     return entry["label"], f"{last['batches']:,}", f"{last['milliseconds']['median']:.2f}", *ratios
 
 
+def _corruption_tables(record: Record) -> Iterator[BenchTable]:
+    lines = [
+        (
+            speed["name"],
+            f"{speed['images_per_second']:,.0f}",
+            f"{speed['plain_images_per_second']:,.0f}",
+            ratio_text(speed["ratio"]),
+        )
+        for speed in record["speeds"]
+    ]
+    total = [1 / record["seconds_per_image"], 1 / record["plain_seconds_per_image"]]
+    lines.append(("all fifteen", *(f"{speed:,.0f}" for speed in total), ratio_text(record["ratio"])))
+    title = f"severity {record['severity']}, {record['images']} images of {record['dataset']}: images per second"
+    yield BenchTable(title, ("", "driftlaw", "reference", "speedup"), lines)
+
+
+def _full_corruption_tables(record: Record) -> Iterator[BenchTable]:
+    lines = [(name, f"{seconds:.2f}") for name, seconds in record["seconds_by_corruption"].items()]
+    lines.append(("all fifteen", f"{record['seconds']:.2f}"))
+    yield BenchTable(f"{record['images']:,} images", ("", "seconds"), lines)
+
+
+def _error_tables(record: Record) -> Iterator[BenchTable]:
+    lines = [(row["label"], f"{row['error']:.2f}") for row in record["rows"]]
+    yield BenchTable(f"{record['preset']}, seeds {record['seeds']}", ("", "error in %"), lines)
+
+
+def _compare_tables(record: Record) -> Iterator[BenchTable]:
+    names = {
+        name: f"{name} ({checkout['commit'] or checkout['folder']})" for name, checkout in record["checkouts"].items()
+    }
+    for title, rows in rows_by_case(record):
+        lines = [
+            (
+                row["target"],
+                *(f"{row['milliseconds'][name]['median']:.3f}" for name in names),
+                f"{row['ratio']:.3f}",
+                f"{row['ratio_by_round']['lower_quartile']:.3f} – {row['ratio_by_round']['upper_quartile']:.3f}",
+                "equal" if row["same_logits"] else "differ",
+            )
+            for row in rows
+        ]
+        heads = [f"ms/step, {name}" for name in names]
+        yield BenchTable(
+            f"{title}: {', '.join(names.values())}", ("", *heads, "this / other", "quartiles", "logits"), lines
+        )
+
+
 TABLES: dict[str, Callable[[Record], Iterable[BenchTable]]] = {
     "step": _step_tables,
     "memory": _memory_tables,
-    "facts": _facts_tables,
-    "floor": _floor_tables,
+    "facts": _diagnostics_tables,
+    "floor": _roofline_tables,
     "scaling": _scaling_tables,
+    "corruptions": _corruption_tables,
+    "corruptions-full": _full_corruption_tables,
+    "errors": _error_tables,
+    "compare": _compare_tables,
 }
+"""Functions that make tables, by the value of the record key ``bench``."""
+_MEMORY_HEAD = ("peak MB", "peak / naive LAW")
 
 
-# --- text --------------------------------------------------------------------------------------------------------
-
-
-def times_text(ratio: float | None) -> str:
+def ratio_text(ratio: float | None) -> str:
     """Return a ratio as text.
 
-    >>> times_text(6.7)
+    >>> ratio_text(6.7)
     '6.70×'
     """
     return MISSING if ratio is None else f"{ratio:.2f}×"
 
 
-def _memory(row: Record) -> tuple[str, ...]:
+def _memory_columns(row: Record) -> tuple[str, ...]:
     if "peak_bytes" not in row:
         return ()
     share = row["share_of_plain_law"]
@@ -194,16 +245,18 @@ def _time_and_memory(row: Record) -> str:
     return f"{row['milliseconds']['median']:.2f} · {row['peak_bytes'] / MEGA:.1f}"
 
 
-def _aligned(table: BenchTable) -> str:
-    """Return aligned columns: the first to the left, the rest to the right."""
+def _align_columns(table: BenchTable) -> str:
+    """Return aligned columns: the first to the left, the others to the right."""
     lines = (table.head, *table.lines)
     widths = [max(len(line[column]) for line in lines) for column in range(len(table.head))]
-    return "\n".join("  ".join(_padded(line, widths)).rstrip() for line in lines)
-
-
-def _padded(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    for column, (text, width) in enumerate(zip(line, widths, strict=True)):
-        yield text.rjust(width) if column else text.ljust(width)
+    padded = (
+        [
+            text.rjust(width) if column else text.ljust(width)
+            for column, (text, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        for line in lines
+    )
+    return "\n".join("  ".join(line).rstrip() for line in padded)
 
 
 def _markdown(table: BenchTable) -> str:

@@ -1,4 +1,4 @@
-"""Milliseconds and megabytes of a step against batch size, depth, width, number of tensors and stream length."""
+"""Time and memory of a step as a function of batch size, depth, width, number of tensors and stream length."""
 
 from __future__ import annotations
 
@@ -10,13 +10,22 @@ from typing import Any
 
 import torch
 
-from benchmarks.cases import Cell, Plan
-from benchmarks.memory import WAYS, peak_of, with_shares
-from benchmarks.models import make_networks
+from benchmarks.cases import BenchCase, BenchPlan
+from benchmarks.memory import MEMORY_PROTOCOLS, measure_peak, with_shares
+from benchmarks.models import make_models
 from benchmarks.step import with_ratios
-from benchmarks.timing import Pace, Told, clock_of, kernels, milliseconds, silent, spread, time_variants
-from benchmarks.variants import Variant
-from driftlaw.errors import unknown
+from benchmarks.targets import Variant
+from benchmarks.timing import (
+    ProgressCallback,
+    Repetitions,
+    clock_name,
+    cudnn_kernels,
+    milliseconds_per_step,
+    no_progress,
+    spread,
+    time_variants,
+)
+from driftlaw.errors import unknown_name
 from driftlaw.profiling import peak_bytes
 
 STREAM = "stream"
@@ -24,13 +33,13 @@ STREAM = "stream"
 
 @dataclass(frozen=True)
 class Axis:
-    """One thing that grows while the rest stands still.
+    """One quantity that grows while the others are fixed.
 
     Attributes:
-        name: what grows.
-        points: (value, network, batch size), growing.
-        side: of the images.
-        note: what a reader must know.
+        name: the quantity.
+        points: (value, model name, batch size) in increasing order.
+        side: height and width of the images.
+        note: remark for readers.
     """
 
     name: str
@@ -41,7 +50,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Ranges:
-    """How far each axis goes; the defaults suit a GPU, a CPU may want less."""
+    """Range of each axis. The defaults suit a GPU."""
 
     batch_size: int = 200
     model: str = "wrn_40_2"
@@ -57,14 +66,14 @@ class Ranges:
 
 
 def make_axes(ranges: Ranges) -> dict[str, Axis]:
-    """Return the axes by name, the stream's length left out: it is no cell of network and batch size."""
+    """Return the axes by name, without ``stream``, which is not a sequence of models and batch sizes."""
     size = ranges.batch_size
     return {
         "batch_size": Axis(
             "batch_size",
             [(value, ranges.model, value) for value in ranges.batch_sizes],
             ranges.side,
-            f"network {ranges.model}",
+            f"model {ranges.model}",
         ),
         "depth": Axis(
             "depth", [(value, f"wrn_{value}_{ranges.depth_width}", size) for value in ranges.depths], ranges.side
@@ -74,61 +83,17 @@ def make_axes(ranges: Ranges) -> dict[str, Axis]:
         ),
         "tensors": Axis(
             "tensors",
-            [(_tensors(depth), f"wrn_{depth}_1", ranges.tensor_batch_size) for depth in ranges.tensor_depths],
+            [(_count_tensors(depth), f"wrn_{depth}_1", ranges.tensor_batch_size) for depth in ranges.tensor_depths],
             ranges.tensor_side,
-            "few and tiny images: what is left is the cost of a tensor",
+            "few and small images, so that the cost per tensor dominates",
         ),
     }
 
 
-def _tensors(depth: int) -> int:
+def _count_tensors(depth: int) -> int:
     with torch.device("meta"):
-        (network,) = make_networks([f"wrn_{depth}_1"])
-    return network.tensors
-
-
-def measure_scaling(
-    axes: Iterable[str],
-    plan: Plan,
-    pace: Pace,
-    *,
-    ranges: Ranges | None = None,
-    batches: int = 10_000,
-    windows: int = 20,
-    told: Told = silent,
-) -> dict[str, Any]:
-    """Time a step and measure its peak memory along each axis.
-
-    Args:
-        axes: names of ``list_axes()``.
-        plan: what to measure and where; its networks and batch sizes are passed over, an axis brings its own.
-        pace: how often, at every point.
-        ranges: how far the axes go.
-        batches: length of the stream, for the axis ``stream``.
-        windows: into how many windows it is cut.
-        told: is handed a line about every point that is done.
-
-    Returns:
-        Plain data: ``axes``, each with its rows; ``stream``, each variant with time and memory a window; and where.
-    """
-    wanted, ranges = list(axes), ranges or Ranges()
-    for name in wanted:
-        if name not in list_axes():
-            raise unknown("axis", name, list_axes())
-    known, long = make_axes(ranges), []
-    curves = [_along(known[name], plan, pace, told) for name in wanted if name != STREAM]
-    if STREAM in wanted:
-        cell = _cell(plan, ranges.model, ranges.side, ranges.batch_size)
-        ours = [variant for variant in plan.fit if variant.is_ours]
-        with kernels(plan.deterministic):
-            long = [along_stream(cell, variant, batches=batches, windows=windows, told=told) for variant in ours]
-    how = {
-        **pace.facts(),
-        "deterministic": plan.deterministic,
-        "clock": clock_of(plan.device),
-        "memory_measured": WAYS[plan.device.type],
-    }
-    return plan.record("scaling", how, axes=curves, stream=long)
+        (model,) = make_models([f"wrn_{depth}_1"])
+    return model.tensors
 
 
 def list_axes() -> list[str]:
@@ -136,59 +101,108 @@ def list_axes() -> list[str]:
     return [*make_axes(Ranges(tensor_depths=())), STREAM]
 
 
-def _cell(plan: Plan, model: str, side: int, batch_size: int) -> Cell:
-    (network,) = make_networks([model], seed=plan.seed, side=side)
-    return Cell(plan, network, batch_size)
+def measure_scaling(
+    axes: Iterable[str],
+    plan: BenchPlan,
+    repetitions: Repetitions,
+    *,
+    ranges: Ranges | None = None,
+    batches: int = 10_000,
+    windows: int = 20,
+    on_progress: ProgressCallback = no_progress,
+) -> dict[str, Any]:
+    """Time a step and measure its peak memory along each axis.
+
+    Args:
+        axes: names from ``list_axes()``.
+        plan: variants and device; the axes define models and batch sizes.
+        repetitions: rounds, steps per round and warm-up steps at every point.
+        ranges: range of each axis.
+        batches: length of the stream for the axis ``stream``.
+        windows: number of windows that the stream is divided into.
+        on_progress: called with a description of every finished point.
+
+    Returns:
+        A record: ``axes``, each with its rows; ``stream``, each variant with time and memory per window; the device.
+    """
+    names, ranges = list(axes), ranges or Ranges()
+    for name in names:
+        if name not in list_axes():
+            raise unknown_name("axis", name, list_axes())
+    known, streams = make_axes(ranges), []
+    curves = [_measure_axis(known[name], plan, repetitions, on_progress) for name in names if name != STREAM]
+    if STREAM in names:
+        case = _case(plan, ranges.model, ranges.side, ranges.batch_size)
+        adapters = [variant for variant in plan.supported if variant.is_adapter]
+        with cudnn_kernels(plan.deterministic):
+            streams = [
+                measure_stream(case, variant, batches=batches, windows=windows, on_progress=on_progress)
+                for variant in adapters
+            ]
+    protocol = {
+        **repetitions.info(),
+        "deterministic": plan.deterministic,
+        "clock": clock_name(plan.device),
+        "memory_measured": MEMORY_PROTOCOLS[plan.device.type],
+    }
+    return plan.record("scaling", protocol, axes=curves, stream=streams)
 
 
-def _along(axis: Axis, plan: Plan, pace: Pace, told: Told) -> dict[str, Any]:
+def _case(plan: BenchPlan, model: str, side: int, batch_size: int) -> BenchCase:
+    (built,) = make_models([model], seed=plan.seed, side=side)
+    return BenchCase(plan, built, batch_size)
+
+
+def _measure_axis(
+    axis: Axis, plan: BenchPlan, repetitions: Repetitions, on_progress: ProgressCallback
+) -> dict[str, Any]:
     rows = []
     for value, model, batch_size in axis.points:
-        rows += [{"value": value, **row} for row in _measure(_cell(plan, model, axis.side, batch_size), pace)]
-        told(f"{axis.name} {value}")
+        case = _case(plan, model, axis.side, batch_size)
+        measured = [
+            {
+                **case.info(),
+                "label": variant.label,
+                "method": variant.method,
+                "milliseconds": spread(times),
+                **measure_peak(case, variant),
+            }
+            for variant, times in zip(plan.supported, time_variants(case, repetitions), strict=True)
+        ]
+        rows += [{"value": value, **row} for row in with_ratios(with_shares(measured))]
+        on_progress(f"{axis.name} {value}")
     return {"axis": axis.name, "note": axis.note, "rows": rows}
 
 
-def _measure(cell: Cell, pace: Pace) -> list[dict[str, Any]]:
-    rows = [
-        {
-            **cell.facts(),
-            "label": variant.label,
-            "method": variant.method,
-            "milliseconds": spread(numbers),
-            **peak_of(cell, variant),
-        }
-        for variant, numbers in zip(cell.plan.fit, time_variants(cell, pace), strict=True)
-    ]
-    return with_ratios(with_shares(rows))
+def measure_stream(
+    case: BenchCase, variant: Variant, *, batches: int, windows: int, on_progress: ProgressCallback = no_progress
+) -> dict[str, Any]:
+    """Run ``batches`` steps and return time and memory of every window of them.
 
-
-def along_stream(cell: Cell, variant: Variant, *, batches: int, windows: int, told: Told = silent) -> dict[str, Any]:
-    """Take ``batches`` steps in one go and return time and memory of every window of them.
-
-    Time is the median over stretches of a few steps inside a window. Memory is what is held when the window
-    ends (on a GPU the allocator's live bytes, on a CPU the process's resident pages) and the highest point so far.
-    ``growth`` is the last window against the second: the first holds what is done once.
+    Time is the median over groups of a few steps within a window. Memory is what is held at the end of the window (live
+    bytes of the allocator on a GPU, resident set of the process on a CPU), and the peak so far. ``growth`` compares the
+    last window with the second, because the first includes one-time work.
     """
-    contender, device = cell.contender(variant), cell.plan.device
-    stretch = contender.whole_cycles(10 if device.type == "cuda" else 1)  # a GPU's queue must not run empty
-    stretches = max(1, batches // windows // stretch)
+    target, device = case.target(variant), case.plan.device
+    group = target.whole_cycles(10 if device.type == "cuda" else 1)  # a GPU's queue must not run empty
+    groups = max(1, batches // windows // group)
     rows = []
     for number in range(windows):
-        taken = [milliseconds(contender, stretch) for _ in range(stretches)]
+        times = [milliseconds_per_step(target, group) for _ in range(groups)]
         rows.append(
             {
-                "batches": (number + 1) * stretches * stretch,
-                "milliseconds": spread(taken),
-                "held_bytes": _held(device),
+                "batches": (number + 1) * groups * group,
+                "milliseconds": spread(times),
+                "held_bytes": _held_bytes(device),
                 "peak_bytes": peak_bytes(device),
             }
         )
-        told(f"{variant.label}, batch {rows[-1]['batches']}")
-    return {**cell.facts(), **variant.facts(), "windows": rows, "growth": _growth(rows)}
+        on_progress(f"{variant.label}, batch {rows[-1]['batches']}")
+    return {**case.info(), **variant.info(), "windows": rows, "growth": growth(rows)}
 
 
-def _growth(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+def growth(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Return the growth of time and memory along the windows of a stream, as ratios."""
     early, late = rows[min(1, len(rows) - 1)], rows[-1]
     medians = [row["milliseconds"]["median"] for row in rows[1:] or rows]
     return {
@@ -199,13 +213,13 @@ def _growth(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def _held(device: torch.device) -> int:
-    """Return the bytes held now: live tensors on a GPU, resident pages of the process on a CPU."""
+def _held_bytes(device: torch.device) -> int:
+    """Return the bytes held now: live tensors on a GPU, resident set of the process on a CPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         return torch.cuda.memory_allocated(device)
-    statistics_file = Path("/proc/self/status")
-    if not statistics_file.exists():
+    status = Path("/proc/self/status")
+    if not status.exists():
         return peak_bytes(device)
-    lines = statistics_file.read_text().splitlines()
+    lines = status.read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmRSS"))

@@ -1,57 +1,65 @@
-"""What a step costs: methods × networks × batch sizes beside a forward pass and the plain references, in one run."""
+"""Time and peak memory of a step: methods × models × batch sizes, compared with the baselines in one run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.cases import Cell, Plan
-from benchmarks.memory import WAYS, peak_of, with_shares
-from benchmarks.timing import Pace, Told, clock_of, silent, spread, time_variants
-from benchmarks.variants import FORWARD, PLAIN_LAW, PLAIN_TENT, RATE
+from benchmarks.cases import BenchCase, BenchPlan
+from benchmarks.memory import MEMORY_PROTOCOLS, measure_peak, with_shares
+from benchmarks.targets import FORWARD, LEARNING_RATE, NAIVE_LAW, NAIVE_TENT
+from benchmarks.timing import ProgressCallback, Repetitions, clock_name, no_progress, spread, time_variants
+
+_RATIOS = {
+    NAIVE_LAW: "times_faster_than_plain_law",
+    NAIVE_TENT: "times_faster_than_plain_tent",
+    FORWARD: "times_faster_than_forward",
+}
 
 
-def compare_steps(plan: Plan, pace: Pace, *, memory: bool = True, told: Told = silent) -> dict[str, Any]:
-    """Time a step of every variant on every network and batch size, in turns, and measure its peak memory alone.
+def measure_steps(
+    plan: BenchPlan, repetitions: Repetitions, *, memory: bool = True, on_progress: ProgressCallback = no_progress
+) -> dict[str, Any]:
+    """Time a step of every variant on every model and batch size, interleaved, and measure its peak memory alone.
 
     Args:
-        plan: what to measure, on what and where.
-        pace: how often.
-        memory: whether to measure peak memory too.
-        told: is handed the label of every variant after every turn.
+        plan: variants, models, batch sizes and device.
+        repetitions: rounds, steps per round and warm-up steps.
+        memory: also measure peak memory.
+        on_progress: called with the label of a variant after each of its rounds.
 
     Returns:
-        Plain data: ``rows`` with one entry a network, batch size and variant (milliseconds a step, and how many times
-        faster than the plain references), how it was measured, and where.
+        A record: ``rows`` with one entry per model, batch size and variant (milliseconds per step, and speedup over the
+        baselines), how it was measured, and the device.
     """
     rows = []
-    for cell in plan.cells():
-        timed = _time(cell, pace, told)
-        rows += with_ratios(_with_peaks(cell, timed) if memory else timed)
-    how = {
-        **pace.facts(),
-        "learning_rate": RATE,
+    for case in plan.cases():
+        timed = [
+            {**case.info(), **variant.info(), "milliseconds": spread(times), "milliseconds_by_round": times}
+            for variant, times in zip(
+                plan.supported, time_variants(case, repetitions, on_progress=on_progress), strict=True
+            )
+        ]
+        rows += with_ratios(_with_peaks(case, timed) if memory else timed)
+    protocol = {
+        **repetitions.info(),
+        "learning_rate": LEARNING_RATE,
         "deterministic": plan.deterministic,
         "images": "random" if plan.pool is None else "real",
-        "clock": clock_of(plan.device),
-        "memory_measured": WAYS[plan.device.type] if memory else None,
+        "clock": clock_name(plan.device),
+        "memory_measured": MEMORY_PROTOCOLS[plan.device.type] if memory else None,
     }
-    return plan.record("step", how, rows=rows)
+    return plan.record("step", protocol, rows=rows)
 
 
-def _time(cell: Cell, pace: Pace, told: Told) -> list[dict[str, Any]]:
-    return [
-        {**cell.facts(), **variant.facts(), "milliseconds": spread(numbers), "milliseconds_by_round": numbers}
-        for variant, numbers in zip(cell.plan.fit, time_variants(cell, pace, told=told), strict=True)
-    ]
-
-
-def _with_peaks(cell: Cell, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return with_shares([row | peak_of(cell, variant) for row, variant in zip(rows, cell.plan.fit, strict=True)])
+def _with_peaks(case: BenchCase, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return with_shares(
+        [row | measure_peak(case, variant) for row, variant in zip(rows, case.plan.supported, strict=True)]
+    )
 
 
 def with_ratios(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of one network and batch size, each with how many times faster it is than the references."""
+    """Return the rows of one model and batch size, each with its speedup over the baselines."""
     medians = {row["method"]: row["milliseconds"]["median"] for row in rows if row["method"] in _RATIOS}
     return [
         row
@@ -61,10 +69,3 @@ def with_ratios(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
-
-
-_RATIOS = {
-    PLAIN_LAW: "times_faster_than_plain_law",
-    PLAIN_TENT: "times_faster_than_plain_tent",
-    FORWARD: "times_faster_than_forward",
-}

@@ -1,4 +1,4 @@
-"""Benchmarks as figures."""
+"""Tests of benchmarks.report_figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from benchmarks.report_figures import as_file, draw_bench
-from tests.reports import bench_records
+from tests.benchmarks import bench_records
 
 
 def texts(svg):
@@ -26,21 +26,21 @@ def test_a_drawing_is_the_same_bytes_every_time_and_leaves_its_colours_to_the_pa
 
 def test_a_bar_says_its_milliseconds_and_its_ratio():
     times, _, memory, _ = draw_bench(bench_records.step())
-    assert "5 ms · 6.0× as fast as plain LAW" in texts(times.svg)
+    assert "5 ms · 6.0× as fast as naive LAW" in texts(times.svg)
     assert "30 ms" in texts(times.svg)
-    assert "500 MB · 0.17 of plain LAW" in texts(memory.svg)
+    assert "500 MB · 0.17 of naive LAW" in texts(memory.svg)
     assert "law 5 ms" in times.description
 
 
 def test_a_floor_says_how_far_above_it_the_step_stands():
-    (picture,) = draw_bench(bench_records.floor())
+    (picture,) = draw_bench(bench_records.roofline())
     assert "5 ms · 2.0× the floor" in texts(picture.svg)
 
 
 def test_an_axis_and_a_stream_have_a_figure_each():
     axis, stream = draw_bench(bench_records.scaling())
-    assert {"batch size", "milliseconds a step", "peak memory, MB", "plain LAW", "law"} <= set(texts(axis.svg))
-    assert "Network wrn_10_1." in axis.caption
+    assert {"batch size", "milliseconds a step", "peak memory, MB", "naive LAW", "law"} <= set(texts(axis.svg))
+    assert "Model wrn_10_1." in axis.caption
     assert "memory held, MB" in texts(stream.svg)
 
 

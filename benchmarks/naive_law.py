@@ -1,17 +1,17 @@
-"""LAW written plainly, the way its first release is described: what our LAW is timed against, and must agree with.
+"""Naive LAW: a straightforward implementation that driftlaw's LAW is timed against and must agree with.
 
-What is slow about it is slow on purpose, and is no more than the description of the released implementation names (the
-issue «Speed» and the table of partings between paper and code that our LAW's settings repeat):
+It follows the description of the first public release, which is slow in these ways:
 
-- float32 and contiguous (NCHW) memory, no autocast, no capture, no compilation;
-- a second, deep copy of the network, whose parameters hold the Fisher sums at full size;
-- a forward pass of x for the score with a backward pass of its own, then a second forward pass of x and one of the
-  augmented x for the loss, the graphs of both alive at the same time;
-- a Python loop over tensors with three round trips between host and device each: two comparisons for the running
-  smallest and largest weight, one number for the rate;
-- a new ``torch.optim.Adam`` every batch, with a parameter group a tensor, so that no moment outlives a batch.
+- float32 and contiguous (NCHW) memory; no autocast, no CUDA graphs, no compilation;
+- a second, deep copy of the model, whose parameters hold the accumulated Fisher information at full size;
+- a forward pass of x with a backward pass for the Fisher information, then a second forward pass of x and one of the
+  augmented x for the loss, with both graphs in memory at the same time;
+- a Python loop over tensors with three host-device synchronisations each: two comparisons for the running minimum and
+  maximum, one number for the learning rate;
+- a new ``torch.optim.Adam`` for every batch, with one parameter group per tensor.
 
-Nothing else is done that costs time, and nothing of ours is used but the augmentation, so that both see the same one.
+Nothing is slower than that description makes it. Of driftlaw only the augmentation is used, so that both
+implementations see the same images.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from driftlaw.components.augment import AugmentParams, augment
 
-LEARNING_LAYERS = (nn.Conv2d, _BatchNorm, nn.LayerNorm, nn.GroupNorm)
+ADAPTED_LAYERS = (nn.Conv2d, _BatchNorm, nn.LayerNorm, nn.GroupNorm)
 
 
-class PlainLaw:
-    """LAW around a network that it takes for itself; ``step(images)`` answers a batch and learns from it.
+class NaiveLaw:
+    """LAW on a model; ``step(images)`` predicts a batch and updates the model.
 
     Args:
-        model: the network; it is changed in place.
+        model: the model; it is changed in place.
         learning_rate: η.
         tau: τ, the exponent of the min-max scaler.
         consistency_weight: λ, the weight of the consistency loss.
-        seed: drives the augmentation; the same seed draws what our LAW draws.
+        seed: seed of the augmentation; driftlaw's LAW draws the same augmentations from the same seed.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class PlainLaw:
     ) -> None:
         self.learning_rate, self.tau, self.consistency_weight = learning_rate, tau, consistency_weight
         self.generator = torch.Generator().manual_seed(seed)
-        self.model = use_batch_stats(model)
-        self.parameters = choose_parameters(self.model)
+        self.model = use_batch_statistics(model)
+        self.parameters = adapted_parameters(self.model)
         self.fisher_model = copy.deepcopy(self.model)
-        self.fisher = choose_parameters(self.fisher_model)
+        self.fisher = adapted_parameters(self.fisher_model)
         for total in self.fisher:
             total.data.zero_()
 
@@ -73,7 +73,7 @@ class PlainLaw:
         return logits.detach()
 
     def add_to_fisher(self, images: Tensor) -> None:
-        """Add the squared gradient of the batch's likelihood at its own arg-max labels, tensor by tensor."""
+        """Add the squared gradient of the log-likelihood of the model's own predictions, tensor by tensor."""
         self.model.zero_grad()
         logits = self.model(images)
         F.nll_loss(logits.log_softmax(dim=1), logits.argmax(dim=1)).backward()  # Eq. 2
@@ -81,25 +81,25 @@ class PlainLaw:
             total.data += value.grad.data**2  # Eq. 3 and 4
 
     def make_optimizer(self) -> torch.optim.Adam:
-        """Return a new Adam in which every tensor has a rate of its own, η·w̄."""
+        """Return a new Adam with the learning rate η·w̄ for each tensor."""
         low = high = None
-        sharpness = []
+        importance = []
         for total in self.fisher:
             value = total.data.mean().sqrt()  # Eq. 5
             if low is None or value < low:
                 low = value
             if high is None or value > high:
                 high = value
-            sharpness.append(value)
+            importance.append(value)
         groups = []
-        for parameter, value in zip(self.parameters, sharpness, strict=True):
+        for parameter, value in zip(self.parameters, importance, strict=True):
             weight = (((value - low) / (high - low + 1e-8)) ** self.tau).item()  # Eq. 7
             groups.append({"params": [parameter], "lr": self.learning_rate * weight})
         return torch.optim.Adam(groups, lr=self.learning_rate, betas=(0.9, 0.999), eps=1e-8)
 
 
-def use_batch_stats(model: nn.Module) -> nn.Module:
-    """Put a network in train mode with BatchNorm layers that store no statistics and know only the batch at hand."""
+def use_batch_statistics(model: nn.Module) -> nn.Module:
+    """Put a model in training mode, with BatchNorm layers that use only the statistics of the current batch."""
     model.train()
     for module in model.modules():
         if isinstance(module, _BatchNorm):
@@ -109,15 +109,15 @@ def use_batch_stats(model: nn.Module) -> nn.Module:
     return model
 
 
-def choose_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """Freeze a network but for the weights and biases of its convolutions and norm layers, and return those."""
+def adapted_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Return weights and biases of convolutions and normalisation layers, and freeze all other parameters."""
     model.requires_grad_(False)
-    chosen = [
+    parameters = [
         value
         for module in model.modules()
-        if isinstance(module, LEARNING_LAYERS)
+        if isinstance(module, ADAPTED_LAYERS)
         for value in module.parameters(recurse=False)
     ]
-    for value in chosen:
+    for value in parameters:
         value.requires_grad_(True)
-    return chosen
+    return parameters

@@ -1,4 +1,4 @@
-"""Made-up records of benchmarks, one of each kind, small enough to check by eye."""
+"""Small records of benchmarks, one of each kind, for tests."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ WHERE: dict[str, Any] = {
     "versions": {"torch": "2.13.0"},
     "commit": "abc1234",
     "device": {"type": "cpu", "name": "a <fast> machine", "threads": 2},
-    "left_out": [{"label": "law, fast", "why": "there is no preset «fast»"}],
-    "command": "driftlaw bench",
+    "left_out": [{"label": "law, fast", "why": "unknown preset 'fast'"}],
+    "command": "python -m benchmarks step",
 }
-VARIANTS = {"forward only": "forward", "plain LAW": "plain_law", "law": "law"}
-MEDIANS = {"forward only": 2.0, "plain LAW": 30.0, "law": 5.0}
+VARIANTS = {"forward only": "forward", "naive LAW": "plain_law", "law": "law"}
+MEDIANS = {"forward only": 2.0, "naive LAW": 30.0, "law": 5.0}
 
 
 def times(median: float) -> dict[str, float]:
@@ -43,15 +43,15 @@ def step() -> dict[str, Any]:
 
 
 def memory() -> dict[str, Any]:
-    return {"bench": "memory", "measured": "by looking", "rows": rows(), **WHERE}
+    return {"bench": "memory", "measured": "by hand", "rows": rows(), **WHERE}
 
 
-def facts() -> dict[str, Any]:
+def diagnostics() -> dict[str, Any]:
     entry = rows()[2] | {"numbers": 23, "without": times(5.0), "with": times(5.1), "cost": 0.02}
     return {"bench": "facts", "rows": [entry], **WHERE}
 
 
-def floor() -> dict[str, Any]:
+def roofline() -> dict[str, Any]:
     entry = rows()[2] | {
         "precision": "float32",
         "operations": 10**9,
@@ -71,8 +71,8 @@ def scaling() -> dict[str, Any]:
     windows = [{"batches": 10 * n, "milliseconds": times(5.0), "held_bytes": 10**8} for n in (1, 2, 3)]
     growth = {"milliseconds": 1.0, "milliseconds_halves": 1.01, "held_bytes": 1.0}
     stream = {"label": "law", "method": "law", "batch_size": 8, "windows": windows, "growth": growth}
-    axes = [{"axis": "batch_size", "note": "network wrn_10_1", "rows": points}]
+    axes = [{"axis": "batch_size", "note": "model wrn_10_1", "rows": points}]
     return {"bench": "scaling", "axes": axes, "stream": [stream], **WHERE}
 
 
-RECORDS = {"step": step, "memory": memory, "facts": facts, "floor": floor, "scaling": scaling}
+RECORDS = {"step": step, "memory": memory, "facts": diagnostics, "floor": roofline, "scaling": scaling}
