@@ -1,4 +1,4 @@
-"""How files are written and checked: whole or not at all, and by their sha256."""
+"""Files: atomic writes, errors about full disks, and checksums."""
 
 from __future__ import annotations
 
@@ -12,71 +12,76 @@ from pathlib import Path
 
 from driftlaw.errors import DataError
 
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
-
 
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path beside ``path`` that becomes ``path`` when the block ends well.
+    """Context manager that yields a temporary path, which replaces ``path`` if the block succeeds.
 
-    The temporary keeps the suffix of ``path``, so that writers which look at it (Pillow, numpy) do the same thing. On
-    any failure it is removed and an older ``path`` stays as it was. The parent folder is made.
+    The temporary file is in the same directory, which is created if needed, and has the same suffix, because some
+    writers choose the format by it. If the block fails, it is deleted and ``path`` is not changed.
 
     Raises:
-        DataError: the disk is full, or the folder cannot be written into.
+        DataError: the disk is full, or the directory is not writable.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with atomic_path(Path(folder) / "a.txt") as temporary:
+    ...         _ = temporary.write_text("complete")
+    ...     (Path(folder) / "a.txt").read_text()
+    'complete'
     """
     target = Path(path)
-    with full_disk_is_told(writable_folder(target.parent)):
-        temporary = _new_sibling(target)
+    with disk_full_error(writable_folder(target.parent)):
+        temporary = _create_temporary(target)
         try:
             yield temporary
-            _flush_to_disk(temporary)
+            with open(temporary, "rb+") as file:
+                os.fsync(file.fileno())
             os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
 
 
 def writable_folder(folder: Path) -> Path:
-    """Return ``folder``, made if need be, or raise a DataError where nothing can be written into it."""
-    with full_disk_is_told(folder):
+    """Create ``folder`` if needed and return it.
+
+    Raises:
+        DataError: it cannot be created, or is not writable.
+    """
+    with disk_full_error(folder):
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (PermissionError, FileExistsError, NotADirectoryError) as error:
-            raise DataError(f"the folder {folder} cannot be made: {error.strerror} ({error.filename})") from error
+            raise DataError(f"Cannot create directory {folder}: {error.strerror} ({error.filename}).") from error
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise DataError(f"the folder {folder} cannot be written into; choose another one or change its rights")
+            raise DataError(f"Directory {folder} is not writable. Choose another one or change its permissions.")
     return folder
 
 
 @contextlib.contextmanager
-def full_disk_is_told(folder: Path) -> Iterator[None]:
-    """Turn the operating system's «no space left» inside the block into a message that names the folder."""
+def disk_full_error(folder: Path) -> Iterator[None]:
+    """Context manager that replaces the operating system's error about a full disk by one that names the folder."""
     try:
         yield
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise DataError(
-            f"no space left on the disk of {folder}: free some, or choose another folder, and run the command again"
+            f"No space left on the disk of {folder}. Free some space or choose another directory, then run the "
+            "command again."
         ) from error
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:
-    """Return the sha256 of a file's bytes in hexadecimal."""
+    """Return the sha256 checksum of a file in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _new_sibling(target: Path) -> Path:
+def _create_temporary(target: Path) -> Path:
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.stem[:80]}.", suffix=f".part{target.suffix}")
     os.close(handle)
-    # mkstemp's files are for their owner alone; the finished file should be as readable as any other new one.
+    # mkstemp makes files that only their owner can read; give this one the permissions of any other new file.
     mask = os.umask(0)
     os.umask(mask)
     os.chmod(name, 0o666 & ~mask)
     return Path(name)
-
-
-def _flush_to_disk(path: Path) -> None:
-    with open(path, "rb+") as file:
-        os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""Where things lie: the data folder of this user and the files that ship with the package."""
+"""Paths: the user's data directory, and the files in the package."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ PRESETS = PACKAGE / "presets"
 
 
 def data_dir(override: str | os.PathLike[str] | None = None) -> Path:
-    """Return the folder that data and weights are looked for and cached in; it need not exist yet.
+    """Return the directory for data and weights. It need not exist yet.
 
-    In this order: ``override`` (the command line's ``--data-dir``), the environment's ``DRIFTLAW_DATA``, the user's
-    cache folder.
+    Args:
+        override: this directory, such as the value of ``--data-dir``. If None or empty, the environment variable
+            ``DRIFTLAW_DATA``, and if that is not set, ``driftlaw`` in the user's cache directory.
     """
-    if override:
-        return Path(override).expanduser()
-    if os.environ.get("DRIFTLAW_DATA"):
-        return Path(os.environ["DRIFTLAW_DATA"]).expanduser()
-    return _user_cache() / "driftlaw"
+    chosen = override or os.environ.get("DRIFTLAW_DATA")
+    return Path(chosen).expanduser() if chosen else _user_cache() / "driftlaw"
 
 
 def _user_cache() -> Path:

@@ -1,78 +1,73 @@
-"""``driftlaw doctor``: what this machine has and can do, and what is missing."""
+"""``driftlaw doctor``: what this machine supports, and which optional packages are missing."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Annotated, Any
+from pathlib import Path
 
-import typer
+from driftlaw.cli.options import AsJson
 
 EXTRAS = {
-    "torchvision": "driftlaw[vision], built for the same torch",
+    "torchvision": "driftlaw[vision], built for the installed torch",
     "timm": "driftlaw[vision]",
     "transformers": "driftlaw[hf]",
 }
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False) -> None:
-    """Say what this machine has and can do: versions, devices, precision, data, weights, optional packages.
+def doctor(as_json: AsJson = False) -> None:
+    """Report versions, devices, precision, data directory, weights and optional packages.
 
-    Example: driftlaw doctor
+    For example: driftlaw doctor
     """
-    findings = list(_findings())
+    findings = dict(_findings())
     if as_json:
-        print(json.dumps(findings))
+        print(json.dumps([{"name": name, "found": text} for name, text in findings.items()]))
         return
-    width = max(len(finding["name"]) for finding in findings)
-    for finding in findings:
-        print(f"{finding['name']:<{width}}  {finding['found']}")
+    width = max(map(len, findings))
+    for name, text in findings.items():
+        print(f"{name:<{width}}  {text}")
 
 
-def _findings() -> Iterator[dict[str, Any]]:
+def _findings() -> Iterator[tuple[str, str]]:
     import torch
 
-    from driftlaw import paths as places
     from driftlaw.execution.compile import has_cpp_compiler
     from driftlaw.hardware import environment, pick_device, supports_bf16
     from driftlaw.models import list_weights
+    from driftlaw.paths import data_dir
 
-    device = pick_device("auto")
-    facts = environment(device)
-    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
-    yield _finding("driftlaw", f"{facts['driftlaw']} (commit {facts['commit'] or 'unknown'}); {versions}")
-    yield _finding(
-        "device", f"{facts['device']['type']}: {facts['device']['name']}, {facts['device']['threads']} threads"
-    )
+    info = environment(pick_device("auto"))
+    versions = ", ".join(f"{name} {version}" for name, version in info["versions"].items())
+    yield "driftlaw", f"{info['driftlaw']} (commit {info['commit'] or 'unknown'}); {versions}"
+    yield "device", "{type}: {name}, {threads} threads".format(**info["device"])
     for kind in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
-        runs = "runs" if supports_bf16(torch.device(kind)) else "does not run; float32 is used"
-        yield _finding(f"bf16 on {kind}", runs)
-    compiler = "there" if has_cpp_compiler() else "none; on a CPU compiled = true runs steps as written"
-    yield _finding("C++ compiler", compiler)
-    yield _finding("data folder", _folder(places.data_dir()))
-    yield _finding("weights", ", ".join(list_weights()) or "none")
-    for name, remedy in EXTRAS.items():
-        yield _finding(name, _importable(name, remedy))
+        supported = supports_bf16(torch.device(kind))
+        yield f"bf16 on {kind}", "supported" if supported else "not supported; float32 is used"
+    yield (
+        "C++ compiler",
+        "installed" if has_cpp_compiler() else "not found; on a CPU, compiled=true has no effect without one",
+    )
+    yield "data folder", _describe_folder(data_dir())
+    yield "weights", ", ".join(list_weights()) or "none"
+    for name, extra in EXTRAS.items():
+        yield name, _describe_package(name, extra)
 
 
-def _finding(name: str, found: str) -> dict[str, Any]:
-    return {"name": name, "found": found}
-
-
-def _folder(path: Any) -> str:
+def _describe_folder(path: Path) -> str:
     import shutil
 
     if not path.exists():
-        return f"{path}, not there yet; set DRIFTLAW_DATA or --data-dir for another"
-    return f"{path}, {shutil.disk_usage(path).free / 2**30:.0f} GiB free"
+        return f"{path} (does not exist yet; set $DRIFTLAW_DATA or --data-dir to use another)"
+    return f"{path} ({shutil.disk_usage(path).free / 2**30:.0f} GiB free)"
 
 
-def _importable(name: str, remedy: str) -> str:
+def _describe_package(name: str, extra: str) -> str:
     import importlib
 
     try:
         module = importlib.import_module(name)
-    except (ImportError, RuntimeError) as error:  # torchvision raises RuntimeError beside a torch it was not built for
-        first_line = str(error).partition("\n")[0]
-        return f"not usable ({first_line}); wanted only for networks of its kind: {remedy}"
-    return str(getattr(module, "__version__", "there"))
+    except (ImportError, RuntimeError) as error:  # torchvision raises RuntimeError if built for another torch
+        reason = str(error).partition("\n")[0]
+        return f"cannot be imported ({reason}); needed only for its models, install {extra}"
+    return str(getattr(module, "__version__", "installed"))

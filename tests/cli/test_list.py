@@ -14,18 +14,18 @@ from driftlaw.models import build_model, list_models, save_model
 from driftlaw.settings import list_presets
 
 
-def listed(*words):
-    """Return what went to stdout; errors that the command line would print are raised."""
+def list_output(*words):
+    """Return the standard output of `driftlaw list`; errors are raised."""
     result = CliRunner().invoke(app, ["list", *words], catch_exceptions=False)
     assert result.exit_code == 0
     return result.stdout
 
 
 def names(kind):
-    return [entry["name"] for entry in json.loads(listed(kind, "--json"))]
+    return [entry["name"] for entry in json.loads(list_output(kind, "--json"))]
 
 
-def test_every_kind_is_named_as_the_library_names_it():
+def test_names_are_those_of_the_library():
     assert names("methods") == driftlaw.list_methods()
     assert names("models") == [info.name for info in list_models()]
     assert names("datasets") == [info.name for info in list_datasets()]
@@ -35,38 +35,38 @@ def test_every_kind_is_named_as_the_library_names_it():
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_every_entry_has_a_name_and_a_title(kind):
-    for entry in json.loads(listed(kind, "--json")):
+    for entry in json.loads(list_output(kind, "--json")):
         assert entry["name"]
         assert entry["title"]
 
 
-def test_weights_of_the_users_own_are_listed(tmp_path, monkeypatch):
+def test_weights_in_the_data_directory_are_listed(tmp_path, monkeypatch):
     monkeypatch.setenv("DRIFTLAW_DATA", str(tmp_path))
     save_model(build_model("wrn_10_1", num_classes=3), tmp_path / "weights" / "my_own.safetensors")
     assert "my_own" in names("weights")
 
 
-def test_a_method_says_what_it_needs_and_learns():
-    methods = {entry["name"]: entry for entry in json.loads(listed("methods", "--json"))}
+def test_methods_have_their_metadata():
+    methods = {entry["name"]: entry for entry in json.loads(list_output("methods", "--json"))}
     assert methods["source"]["adapts"] == "nothing"
     assert methods["law"]["needs_source"] is False
     assert "tau" in json.dumps(methods["law"])
 
 
-def test_all_kinds_come_together_in_one_document():
-    document = json.loads(listed("--json"))
+def test_json_without_a_kind_is_one_document():
+    document = json.loads(list_output("--json"))
     assert list(document) == list(KINDS)
     assert {"name", "title"} <= set(document["methods"][0])
 
 
-def test_people_get_a_table(monkeypatch):
+def test_table_contains_every_kind(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    text = listed()
+    text = list_output()
     for word in (*KINDS, "law", "wrn_28_10", "cifar10-embedded", "jpeg_compression", "embedded"):
         assert word in text
-    assert "fog" not in listed("methods")
+    assert "fog" not in list_output("methods")
 
 
-def test_an_unknown_kind_names_its_neighbour():
-    with pytest.raises(UsageError, match=r"Unknown kind of thing to list 'method'\. Did you mean 'methods'"):
-        listed("method")
+def test_unknown_kind_suggests_the_closest():
+    with pytest.raises(UsageError, match=r"Unknown kind 'method'\. Did you mean 'methods'"):
+        list_output("method")

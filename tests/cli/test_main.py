@@ -82,7 +82,7 @@ def test_an_unknown_name_exits_with_2_and_one_message(monkeypatch, capsys):
     assert exit_of_main(monkeypatch, "list", "mthods") == 2
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err.startswith("driftlaw: Unknown kind of thing to list 'mthods'. Did you mean 'methods'?")
+    assert told.err.startswith("driftlaw: Unknown kind 'mthods'. Did you mean 'methods'?")
     assert len(told.err.splitlines()) == 1
 
 

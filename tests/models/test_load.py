@@ -100,7 +100,7 @@ def test_a_failed_save_leaves_the_older_file(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("driftlaw.models.load.save_file", fail)
-    with pytest.raises(DataError, match="no space left"):
+    with pytest.raises(DataError, match="No space left"):
         save_model(network(classes=3), path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["net.safetensors"]

@@ -173,7 +173,7 @@ def test_invalid_line_leaves_the_file_unchanged(tmp_path):
 
 def test_unwritable_path_is_refused(tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(DataError, match="cannot be made"):
+    with pytest.raises(DataError, match="Cannot create directory"):
         RecordWriter(tmp_path / "file" / "run.jsonl")
     (tmp_path / "run.jsonl").mkdir()
     with pytest.raises(DataError, match=r"Cannot write .*Is a directory"):
