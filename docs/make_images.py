@@ -1,0 +1,228 @@
+"""Draws the pictures of the README and the manual from the records in results/ and from embedded data.
+
+``python docs/make_images.py`` writes all of them to docs/images/; ``python docs/make_images.py rounds report`` some.
+The screenshot of a report needs chromium and is left as it is if there is none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from PIL import Image
+from record_tables import ROOT, TITLES, load, step_milliseconds
+
+from driftlaw.corruptions.contact_sheet import contact_sheet
+from driftlaw.datasets import load_dataset
+from driftlaw.records import error_by_round
+
+IMAGES = ROOT / "docs" / "images"
+COLORS = {
+    "source": "#8c8c8c",
+    "norm": "#4c9be8",
+    "tent": "#e8743b",
+    "law": "#1a7f37",
+    "cotta": "#9b59b6",
+    "rmt": "#c0392b",
+    "gtta": "#d4a017",
+    "adacontrast": "#16a2b8",
+    "autorgn": "#795548",
+    "surgical": "#e05a9c",
+}
+plt.rcParams.update(
+    {
+        "figure.dpi": 100,
+        "font.size": 10,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.alpha": 0.25,
+        "svg.hashsalt": "driftlaw",
+        "svg.fonttype": "none",
+    }
+)
+
+
+def save(figure: plt.Figure, name: str) -> None:
+    """Write a figure without a date, so that the same records give the same file."""
+    metadata = {"Date": None} if name.endswith(".svg") else {"Software": None}
+    figure.savefig(IMAGES / name, bbox_inches="tight", facecolor="white", metadata=metadata)
+    plt.close(figure)
+
+
+def label_last(axes: plt.Axes, points: dict[str, tuple[float, float]]) -> None:
+    """Write the name of each line at its last point."""
+    for method, (x, y) in points.items():
+        axes.annotate(
+            TITLES[method], (x, y), xytext=(6, 0), textcoords="offset points", color=COLORS[method], va="center"
+        )
+
+
+def rounds() -> None:
+    """Error in each of ten rounds through the fifteen corruptions, without a reset."""
+    figure, axes = plt.subplots(figsize=(7.2, 3.4))
+    last = {}
+    for record in load("stress/cifar10-c", schedule="recurring"):
+        if record.method == "law" and record.settings["learning_rate"] != 1e-3:
+            continue
+        errors = error_by_round(record)
+        numbers = range(1, len(errors) + 1)
+        axes.plot(numbers, errors, color=COLORS[record.method], marker="o", markersize=4, linewidth=2)
+        last[record.method] = (len(errors), errors[-1])
+    label_last(axes, last)
+    axes.set(xlabel="round through the 15 corruptions of CIFAR-10-C", ylabel="error in %", ylim=(0, None))
+    axes.set_xticks(range(1, 11))
+    save(figure, "rounds.svg")
+
+
+def methods() -> None:
+    """Error on each corruption of the embedded stream, one picture per method, beside source and BN-1."""
+    records = {record.method: record for record in load("embedded", "embedded-methods")}
+    for method in records:
+        figure, axes = plt.subplots(figsize=(7.2, 2.8))
+        last = {}
+        for name in dict.fromkeys(("source", "norm", method)):
+            errors = records[name].error_by_domain
+            strong = name == method
+            axes.plot(
+                list(errors.values()),
+                color=COLORS[name],
+                linewidth=2.4 if strong else 1.3,
+                marker="o" if strong else None,
+                markersize=4,
+            )
+            last[name] = (len(errors) - 1, list(errors.values())[-1])
+        spread_labels(axes, last)
+        axes.set(ylabel="error in %", ylim=(0, 85))
+        axes.set_xticks(range(len(errors)), [name.replace("_", " ") for name in errors], rotation=40, ha="right")
+        save(figure, f"method-{method}.svg")
+
+
+def spread_labels(axes: plt.Axes, points: dict[str, tuple[float, float]], gap: float = 6.5) -> None:
+    """Write the names at the last points, moved apart where they would overlap."""
+    height = -gap
+    for method, (x, y) in sorted(points.items(), key=lambda item: item[1][1]):
+        height = max(y, height + gap)
+        title = TITLES[method].split(" (")[0]
+        axes.annotate(
+            title, (x, height), xytext=(8, 0), textcoords="offset points", color=COLORS[method], va="center"
+        )
+
+
+def batch_sizes() -> None:
+    """Error against the batch size, with batch statistics."""
+    figure, axes = plt.subplots(figsize=(6.4, 3.2))
+    sizes = [1, 4, 16, 64, 200]
+    for method in ("source", "norm", "tent", "law"):
+        errors = {
+            record.header["stream"]["batch_size"]: record.mean_error
+            for record in load("stress/embedded", schedule="continual", order="shuffled")
+            if record.method == method
+        }
+        axes.plot(sizes, [errors[size] for size in sizes], color=COLORS[method], marker="o", label=TITLES[method])
+    axes.set_xscale("log")
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.minorticks_off()
+    axes.set(xlabel="images per batch", ylabel="error in %", ylim=(0, 95))
+    axes.legend(frameon=False)
+    save(figure, "batch-sizes.svg")
+
+
+def layer_weights() -> None:
+    """LAW's weight of every layer at every batch of the embedded stream."""
+    (record,) = (record for record in load("embedded") if record.method == "law")
+    weights = np.array(record.diagnostics("layer_weights")).T
+    figure, axes = plt.subplots(figsize=(8, 5.2))
+    picture = axes.imshow(weights, aspect="auto", cmap="magma", vmin=0, vmax=1, interpolation="nearest")
+    figure.colorbar(picture, ax=axes, label="layer weight w̄", shrink=0.8)
+    per_domain = weights.shape[1] // len(record.error_by_domain)
+    names = [name.replace("_", " ") for name in record.error_by_domain]
+    axes.set_xticks(
+        [per_domain * (index + 0.5) - 0.5 for index in range(len(names))], names, rotation=45, ha="right", fontsize=8
+    )
+    labels = record.diagnostic_labels("layer_weights")
+    axes.set_yticks(range(0, len(labels), 2), labels[::2], fontsize=6)
+    axes.grid(False)
+    axes.set_ylabel("parameter tensor, input at the top")
+    save(figure, "layer-weights.png")
+
+
+def corruptions() -> None:
+    """The 19 corruptions at five severities, of one embedded image."""
+    pixels = load_dataset("cifar10-embedded").images([13])[0]
+    sheet = contact_sheet(Image.fromarray(pixels))
+    sheet = sheet.resize((sheet.width * 2 // 3, sheet.height * 2 // 3), Image.Resampling.LANCZOS)
+    sheet.save(IMAGES / "corruptions.jpg", quality=82, optimize=True)
+
+
+def speed() -> None:
+    """Milliseconds per step on an H200."""
+    times = step_milliseconds("table1/step-times.json", "wrn_28_10")
+    labels = {
+        "forward only": "plain forward pass, float32",
+        "source": "source",
+        "norm": "norm",
+        "tent": "tent",
+        "plain TENT": "naive TENT",
+        "law, fast": 'law, preset="fast"',
+        "law": "law",
+        "plain LAW": "naive LAW",
+    }
+    figure, axes = plt.subplots(figsize=(6.6, 3))
+    values = [times[label] for label in labels]
+    colors = ["#b9b9b9" if "plain" in label or "forward" in label else COLORS["law"] for label in labels]
+    bars = axes.barh(list(labels.values()), values, color=colors)
+    axes.bar_label(bars, fmt="%.1f", padding=4)
+    axes.invert_yaxis()
+    axes.set(xlabel="ms/step (WRN-28-10, batch 200, NVIDIA H200)")
+    axes.grid(False, axis="y")
+    save(figure, "speed.svg")
+
+
+def tutorial() -> None:
+    """The plot at the end of the tutorial, drawn by running the tutorial."""
+    text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+        subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, env=environment)
+        shutil.copy(Path(folder) / "tutorial.png", IMAGES / "tutorial.png")
+
+
+def report() -> None:
+    """A screenshot of the report page of the embedded runs."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        print("report.jpg was left as it is: chromium is not installed", file=sys.stderr)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        page, shot = Path(folder) / "report.html", Path(folder) / "report.png"
+        runs = ["results/embedded", "results/embedded-methods"]
+        subprocess.run([sys.executable, "-m", "driftlaw", "report", *runs, "--out", str(page)], cwd=ROOT, check=True)
+        size = ["--window-size=1280,1500", "--hide-scrollbars", "--force-device-scale-factor=1"]
+        command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", *size, f"--screenshot={shot}", page.as_uri()]
+        subprocess.run(command, check=True, capture_output=True)
+        picture = Image.open(shot).convert("RGB")
+        picture.resize((960, picture.height * 960 // picture.width), Image.Resampling.LANCZOS).save(
+            IMAGES / "report.jpg", quality=82, optimize=True
+        )
+
+
+PICTURES = (rounds, methods, batch_sizes, layer_weights, corruptions, speed, tutorial, report)
+
+if __name__ == "__main__":
+    IMAGES.mkdir(exist_ok=True)
+    chosen = [name.replace("-", "_") for name in sys.argv[1:]]
+    for picture in PICTURES:
+        if not chosen or picture.__name__ in chosen:
+            picture()

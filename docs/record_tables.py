@@ -1,0 +1,265 @@
+"""Markdown tables of the README and the manual, generated from the records in results/.
+
+``python docs/record_tables.py NAME`` prints one table; ``tools/fill_documents.py`` puts it into the README. The manual
+includes the same tables, written to docs/reference/ when it is built.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from driftlaw.records import RunRecord, error_by_round, find_records, read_record
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "results"
+TITLES = {
+    "source": "Source (no adaptation)",
+    "norm": "BN-1",
+    "tent": "TENT",
+    "cotta": "CoTTA",
+    "adacontrast": "AdaContrast",
+    "rmt": "RMT",
+    "gtta": "GTTA-MIX",
+    "autorgn": "AutoRGN",
+    "surgical": "Surgical",
+    "law": "LAW",
+}
+
+
+def load(*folders: str, **stream: Any) -> list[RunRecord]:
+    """Return the records in folders under results/ whose stream has these settings."""
+    records = (read_record(path) for path in find_records([RESULTS / folder for folder in folders]))
+    return [record for record in records if all(record.header["stream"][key] == stream[key] for key in stream)]
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a Markdown table; the first column is text, the others are aligned to the right."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def published_means(table: int, dataset: str) -> dict[str, float]:
+    """Return the mean errors that a table of the paper prints for a dataset, by method."""
+    path = ROOT / "driftlaw" / "reports" / "published" / f"table{table}.toml"
+    rows = tomllib.loads(path.read_text(encoding="utf-8"))["rows"]
+    return {row["method"]: row["mean"] for row in rows if row["dataset"] == dataset}
+
+
+def step_milliseconds(path: str, model: str) -> dict[str, float]:
+    """Return the median milliseconds per step in a benchmark record, by the label of the row."""
+    rows = json.loads((RESULTS / path).read_text(encoding="utf-8"))["rows"]
+    return {row["label"]: row["milliseconds"]["median"] for row in rows if row["model"] == model}
+
+
+def cifar10_table() -> str:
+    """LAW and the other methods on CIFAR-10-C, beside the numbers that the paper prints."""
+    groups = defaultdict(list)
+    for record in load("table1/cifar10-c", limit=None):
+        groups[_title(record)].append(record)
+    published, milliseconds = published_means(1, "cifar10-c"), step_milliseconds("table1/step-times.json", "wrn_28_10")
+    rows = []
+    for title, records in groups.items():
+        method, errors = records[0].method, [record.mean_error for record in records]
+        rows.append(
+            (
+                statistics.mean(errors),
+                title,
+                "yes" if records[0].header["needs_source"] else "no",
+                f"{statistics.mean(errors):.1f} ± {statistics.stdev(errors):.1f}",
+                f"{published[method]:.1f}",
+                f"{milliseconds[method]:.1f}",
+            )
+        )
+    head = ("method", "needs training data", "error in %", "error in the paper", "ms/step")
+    return markdown_table(head, [row[1:] for row in sorted(rows, reverse=True)])
+
+
+def _title(record: RunRecord) -> str:
+    if record.method != "law":
+        return TITLES[record.method]
+    is_paper = record.settings["learning_rate"] == 1e-3 and record.settings["consistency_weight"] == 0.1
+    return "**LAW**, settings of the paper" if is_paper else "**LAW**, tuned on held-out corruptions"
+
+
+def embedded_table() -> str:
+    """Every method on the embedded dataset and model."""
+    records = sorted(load("embedded", "embedded-methods"), key=lambda record: -record.mean_error)
+    source = next(record.mean_error for record in records if record.method == "source")
+    rows = [
+        (
+            TITLES[record.method],
+            "yes" if record.header["needs_source"] else "no",
+            f"{record.mean_error:.1f}",
+            f"{record.mean_error - source:+.1f}".replace("-", "−") if record.method != "source" else "",
+            f"{1000 * record.seconds_per_step:.0f}",
+        )
+        for record in records
+    ]
+    return markdown_table(("method", "needs training data", "error in %", "vs. source, points", "ms/step"), rows)
+
+
+def batch_size_table() -> str:
+    """Error on the embedded stream for several batch sizes, with batch statistics."""
+    sizes = (1, 4, 16, 64, 200)
+    rows = []
+    for method in ("source", "norm", "tent", "law"):
+        found = {
+            record.header["stream"]["batch_size"]: record.mean_error
+            for record in load("stress/embedded", schedule="continual", order="shuffled")
+            if record.method == method
+        }
+        rows.append((TITLES[method], *(f"{found[size]:.1f}" for size in sizes)))
+    return markdown_table(("method", *(f"batch of {size}" for size in sizes)), rows)
+
+
+def stream_table() -> str:
+    """Error on streams that are hard for test-time adaptation, CIFAR-10-C with a WRN-28-10."""
+    kinds = {
+        "one corruption after the other, ten rounds": {"schedule": "recurring"},
+        "all corruptions mixed in every batch": {"schedule": "mixed"},
+        "labels correlated in time": {"schedule": "continual", "order": "dirichlet"},
+        "clean images": {"schedule": "single"},
+    }
+    rows = []
+    for title, stream in kinds.items():
+        errors = {}
+        for record in load("stress/cifar10-c", **stream):
+            if record.method != "law" or record.settings["learning_rate"] == 1e-3:
+                errors[record.method] = record.mean_error
+        rows.append((title, *(f"{errors[method]:.1f}" for method in ("source", "norm", "tent", "law"))))
+    return markdown_table(("stream", *(TITLES[method] for method in ("source", "norm", "tent", "law"))), rows)
+
+
+def rounds_table() -> str:
+    """Error in the first and the last of ten rounds through the fifteen corruptions."""
+    rows = []
+    for record in load("stress/cifar10-c", schedule="recurring"):
+        if record.method != "law" or record.settings["learning_rate"] == 1e-3:
+            rounds = error_by_round(record)
+            rows.append((TITLES[record.method], f"{rounds[0]:.1f}", f"{rounds[-1]:.1f}"))
+    return markdown_table(("method", "first round", "tenth round"), sorted(rows, key=lambda row: -float(row[1])))
+
+
+def step_table(path: str, names: dict[str, str]) -> str:
+    """Milliseconds per step of a benchmark record, one column per model; ``names`` selects and renames rows."""
+    record = json.loads((RESULTS / path).read_text(encoding="utf-8"))
+    models = list(dict.fromkeys((row["model"], row["batch_size"]) for row in record["rows"]))
+    cells = {(row["label"], row["model"], row["batch_size"]): row for row in record["rows"]}
+    rows = []
+    for label, name in names.items():
+        row = [name]
+        for model in models:
+            median = cells[label, *model]["milliseconds"]["median"]
+            naive = cells["plain LAW", *model]["milliseconds"]["median"]
+            row += [f"{median:.1f}", f"{naive / median:.1f}×"]
+        rows.append(row)
+    head = [""]
+    for model, batch in models:
+        head += [f"{model}, batch {batch}: ms/step", "speed-up over naive LAW"]
+    device = f"{record['device']['name']}, torch {record['versions']['torch']}, commit {record['commit']}"
+    return f"{markdown_table(head, rows)}\n\nRecord: `results/{path}` ({device})."
+
+
+STEP_ROWS = {
+    "forward only": "plain forward pass, float32, no adaptation",
+    "plain TENT": "naive TENT",
+    "plain LAW": "naive LAW",
+    "tent": "`tent`",
+    "law": "`law`",
+    "law, compiled": "`law`, `compiled=True`",
+    "law, fast": '`law`, `preset="fast"`',
+    "law, float32": '`law`, `precision="float32", capture="off"`',
+}
+
+
+def speed_gpu_table() -> str:
+    """Milliseconds per step on a GPU."""
+    return step_table("table1/step-times.json", STEP_ROWS)
+
+
+def speed_cpu_table() -> str:
+    """Milliseconds per step on two CPU cores."""
+    names = {label: name for label, name in STEP_ROWS.items() if label not in ("tent", "law, float32")}
+    return step_table("bench/step-cpu-wrn_16_1.json", names)
+
+
+def memory_table() -> str:
+    """Peak memory of a step on a GPU and on a CPU."""
+    parts = []
+    for path, labels in (
+        ("bench/step-h200.json", ("forward only", "plain TENT", "plain LAW", "tent", "law", "law, fast")),
+        ("bench/memory-cpu.json", ("forward only", "plain TENT", "plain LAW", "law", "law, recompute")),
+    ):
+        record = json.loads((RESULTS / path).read_text(encoding="utf-8"))
+        models = list(dict.fromkeys((row["model"], row["batch_size"]) for row in record["rows"]))
+        cells = {(row["label"], row["model"], row["batch_size"]): row["peak_bytes"] for row in record["rows"]}
+        names = STEP_ROWS | {"law, recompute": "`law`, `recompute=True`"}
+        rows = [
+            (names[label], *(f"{cells[label, *model] / 1e6:.0f}" for model in models))
+            for label in labels
+        ]
+        head = ("", *(f"{model}, batch {batch}: peak MB" for model, batch in models))
+        parts.append(f"{markdown_table(head, rows)}\n\nRecord: `results/{path}` ({record['device']['name']}).")
+    return "\n\n".join(parts)
+
+
+def fast_table() -> str:
+    """Error of the preset `fast` and of compiled and float32 steps beside the default step."""
+    rows = []
+    for title, folders in {
+        "WRN-28-10": ("table1/cifar10-c", "speed/wrn_28_10-fast"),
+        "WRN-40-2": ("table6/cifar10-c", "speed/wrn_40_2-fast"),
+    }.items():
+        network = title.lower().replace("-", "_")
+        errors = defaultdict(list)
+        for record in load(*folders, limit=None):
+            settings = record.settings
+            if record.method == "law" and record.header["model"]["name"] == network and settings["learning_rate"] == 1e-3:
+                errors["fast" if settings.get("fisher_every", 1) > 1 else "exact"].append(record.mean_error)
+        rows.append((title, *(_mean_and_deviation(errors[kind]) for kind in ("exact", "fast"))))
+    return markdown_table(("CIFAR-10-C, error in %", "default settings", '`preset="fast"`'), rows)
+
+
+def _mean_and_deviation(errors: list[float]) -> str:
+    return f"{statistics.mean(errors):.1f} ± {statistics.stdev(errors):.1f} ({len(errors)} seeds)"
+
+
+def method_table(name: str) -> str:
+    """Error of a method beside source and BN-1 on the embedded stream and, if it was run, on CIFAR-10-C."""
+    embedded = {record.method: record.mean_error for record in load("embedded", "embedded-methods")}
+    cifar = defaultdict(list)
+    for folder in ("table1/cifar10-c", "table3/cifar10-c"):
+        runs = [record for record in load(folder, limit=None) if record.settings.get("learning_rate") != 5e-4]
+        for record in runs:
+            if folder.startswith("table1") or record.method == "autorgn":  # the others in table3 are copies
+                cifar[record.method].append(record.mean_error)
+    shown = [method for method in dict.fromkeys(("source", "norm", name)) if method in embedded]
+    rows = [("embedded stream, WRN-16-1 (1 seed)", *(f"{embedded[method]:.1f}" for method in shown))]
+    if cifar[name]:
+        seeds = f"{len(cifar[name])} seed" + "s" * (len(cifar[name]) > 1)
+        means = (f"{statistics.mean(cifar[method]):.1f}" for method in shown)
+        rows.append((f"CIFAR-10-C, WRN-28-10 ({seeds})", *means))
+    return markdown_table(("error in %", *(TITLES[method] for method in shown)), rows)
+
+
+TABLES = {
+    "cifar10": cifar10_table,
+    "embedded": embedded_table,
+    "batch-sizes": batch_size_table,
+    "streams": stream_table,
+    "rounds": rounds_table,
+    "speed-gpu": speed_gpu_table,
+    "speed-cpu": speed_cpu_table,
+    "memory": memory_table,
+    "fast": fast_table,
+}
+
+if __name__ == "__main__":
+    print(TABLES[sys.argv[1]]())
