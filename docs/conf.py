@@ -1,4 +1,4 @@
-"""How the documentation is built: Sphinx, furo, Markdown; the reference pages are written from the code itself."""
+"""Sphinx configuration: furo theme, MyST Markdown; reference pages are generated from the code and the records."""
 
 import sys
 from pathlib import Path
@@ -12,16 +12,17 @@ import driftlaw  # noqa: E402
 
 project = "driftlaw"
 author = "The driftlaw authors"
-copyright = "2026, The driftlaw authors"  # Sphinx's own name for it
+copyright = "2026, The driftlaw authors"
 release = version = driftlaw.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-myst_enable_extensions = ["colon_fence", "deflist"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 autodoc_typehints = "signature"
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "reference/method-*.md", "reference/methods-table.md", "reference/table-*.md"]
 html_theme = "furo"
 html_title = f"driftlaw {release}"
+html_static_path: list[str] = []
 nitpicky = False
 
 write_pages(HERE / "reference")

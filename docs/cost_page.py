@@ -1,4 +1,4 @@
-"""Writes the page that sets the paper's FLOPs column beside what torch's counter sees."""
+"""Writes the page that compares the FLOPs in the paper with those that torch counts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from driftlaw.methods import registered_methods
 from driftlaw.models import build_model
 from driftlaw.profiling import count_flops
 
-# Network, classes and input side of the paper's three benchmarks.
+# Model, number of classes and image size of the paper's three benchmarks.
 BENCHMARKS = {
     "CIFAR-10-C": ("wrn_28_10", 10, 32),
     "CIFAR-100-C": ("resnext_29_4x32", 100, 32),
     "ImageNet-C": ("resnet50", 1000, 224),
 }
-# The last column of the paper's Table 1, in GFLOPs an image, in the order of the benchmarks.
+# Last column of Table 1 of the paper: GFLOPs per image, in the order of the benchmarks.
 PUBLISHED = {
     "source": (10.5, 2.16, 172.26),
     "norm": (10.5, 2.16, 172.26),
@@ -29,19 +29,19 @@ PUBLISHED = {
 }
 AGREES = 0.02
 REMARKS = {
-    "source": "On ImageNet-C the paper's figure is 21 passes for one; its own figure for TENT, also one pass, is 8.24.",
-    "norm": "As for the source on ImageNet-C.",
-    "adacontrast": "The paper's figure is two and a half passes; a step makes five: the weak view through both "
-    "networks, a strong view through each, and the answer after the update.",
-    "law": "The paper's figure is four passes. A step needs two, since one pass of the batch serves score, loss and "
-    "answer; the released code makes more of them.",
-    "rmt": "The paper's figure is some 400 passes on CIFAR and 134 on ImageNet. No step of the method makes so many, "
-    "and the paper does not say what was counted.",
+    "source": "On ImageNet-C the paper prints 21 times one forward pass; its own number for TENT, also one pass, is 8.24.",
+    "norm": "See source.",
+    "adacontrast": "The paper prints two and a half passes; a step has five: the weak view through both networks, a "
+    "strong view through each, and the prediction after the update.",
+    "law": "The paper prints four passes. A step needs two, because one pass serves score, loss and prediction; the "
+    "released code runs more.",
+    "rmt": "The paper prints about 400 passes on CIFAR and 134 on ImageNet. A step of the method has four, and the "
+    "paper does not say what was counted.",
 }
 
 
 def forward_gflops() -> dict[str, float]:
-    """Return what one forward pass of an image costs on each benchmark, 2 operations a multiply-add."""
+    """Return the GFLOPs of one forward pass per image on each benchmark, counting 2 per multiply-add."""
     costs = {}
     for benchmark, (name, classes, side) in BENCHMARKS.items():
         with torch.device("meta"):
@@ -52,29 +52,30 @@ def forward_gflops() -> dict[str, float]:
 
 
 def cost_page() -> str:
-    """Return the page: for each benchmark, a row a method."""
+    """Return the page: one table per benchmark, one row per method."""
     parts = [
-        "# What a step costs",
-        "The paper's FLOPs column counts 2 × the multiply-adds of forward passes only. Beside it: the forward passes "
-        "of a step of ours, counted the same way, and the whole step, backward passes included, in operations and in "
-        "forward passes' worth; torch's FLOP counter sees the latter in every run's record. «agrees» is within 2 %.",
+        "# Cost of a step",
+        "The FLOPs column of the LAW paper counts 2 × the multiply-adds of forward passes only. The tables compare it with the "
+        "forward passes of a step in driftlaw, counted in the same way, and with the whole step including backward "
+        "passes. torch's FLOP counter measures the latter in every run. \"agrees\" means within 2 %.",
     ]
-    for place, (benchmark, forward) in enumerate(forward_gflops().items()):
-        parts += [f"## {benchmark} ({BENCHMARKS[benchmark][0]}, {forward:.3f} G a pass)", _table(_rows(place, forward))]
+    for index, (benchmark, forward) in enumerate(forward_gflops().items()):
+        parts += [f"## {benchmark} ({BENCHMARKS[benchmark][0]}, {forward:.3f} GFLOPs per pass)", _table(rows(index, forward))]
     remarks = [f"- `{method}`: {remark}" for method, remark in REMARKS.items()]
-    return "\n\n".join([*parts, "## Where the paper's figure and ours part", "\n".join(remarks)]) + "\n"
+    return "\n\n".join([*parts, "## Where the numbers differ", "\n".join(remarks)]) + "\n"
 
 
-def _rows(place: int, forward: float) -> Iterable[tuple[str, ...]]:
+def rows(index: int, forward: float) -> Iterable[tuple[str, ...]]:
+    """Yield the table rows of benchmark number ``index``, whose forward pass costs ``forward`` GFLOPs."""
     for method, published in PUBLISHED.items():
         kind = registered_methods()[method]
         counted, whole = kind.forward_cost * forward, kind.forward_cost + kind.backward_cost
-        agrees = abs(counted / published[place] - 1) <= AGREES
-        verdict = "agrees" if agrees else f"paper: {published[place] / forward:.1f} passes"
-        yield kind.title, f"{published[place]:g}", f"{counted:.2f}", verdict, f"{whole * forward:.1f}", f"{whole:g} ×"
+        agrees = abs(counted / published[index] - 1) <= AGREES
+        verdict = "agrees" if agrees else f"paper: {published[index] / forward:.1f} passes"
+        yield kind.title, f"{published[index]:g}", f"{counted:.2f}", verdict, f"{whole * forward:.1f}", f"{whole:g} ×"
 
 
-def _table(rows: Iterable[tuple[str, ...]]) -> str:
-    head = ("method", "paper, G", "forward passes, G", "", "whole step, G", "in forward passes")
-    lines = [head, ("---", *["---:"] * 2, "---", *["---:"] * 2), *rows]
+def _table(body: Iterable[tuple[str, ...]]) -> str:
+    head = ("method", "paper, GFLOPs", "forward passes, GFLOPs", "", "whole step, GFLOPs", "in forward passes")
+    lines = [head, ("---", *["---:"] * 2, "---", *["---:"] * 2), *body]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -1,23 +1,42 @@
-"""Writes the reference pages from the code: a page a method, what a step costs, the corruptions, the commands."""
+"""Writes the generated part of the manual to docs/reference/: settings, costs, commands, corruptions, tables.
+
+Pages (``settings.md``, ``corruptions.md``, ``commands.md``, ``cost.md``) are documents of their own. Fragments
+(``method-*.md``, ``methods-table.md``, ``table-*.md``) are included by pages written by hand.
+"""
 
 from __future__ import annotations
 
 import inspect
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import typer
 from cost_page import cost_page
+from record_tables import TABLES, method_table
 
-from driftlaw.base import Adapter
+from driftlaw.base import Adapter, BatchStatsSettings, ExecutionSettings, registered_methods
 from driftlaw.cli import app
 from driftlaw.corruptions.registry import CORRUPTIONS
-from driftlaw.methods import registered_methods
+
+ORDER = ("law", "norm", "tent", "cotta", "adacontrast", "rmt", "gtta", "autorgn", "surgical", "source")
+DIFFERENCES = re.compile(r"\*{0,2}(?:Differences|Departs) from the paper:?\*{0,2}:?\s*(?P<text>.*?)(?=\n\n\w+:\n|\Z)", re.DOTALL)
 
 
 def write_pages(folder: Path) -> None:
-    """Write every page anew; pages of things that are gone go too."""
-    pages = {f"method-{name}.md": method_page(kind) for name, kind in sorted(registered_methods().items())}
-    pages |= {"corruptions.md": corruptions_page(), "commands.md": commands_page(), "cost.md": cost_page()}
+    """Write all pages and fragments, and delete those of things that no longer exist."""
+    methods = registered_methods()
+    pages = {f"method-{name}.md": method_fragment(methods[name]) for name in methods}
+    pages |= {f"table-{name}.md": method_table(name) + "\n" for name in methods}
+    pages |= {f"table-{name}.md": table() + "\n" for name, table in TABLES.items()}
+    pages |= {
+        "methods-table.md": methods_table(),
+        "settings.md": settings_page(),
+        "corruptions.md": corruptions_page(),
+        "commands.md": commands_page(),
+        "cost.md": cost_page(),
+    }
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*.md"):
         if old.name not in pages:
@@ -28,45 +47,107 @@ def write_pages(folder: Path) -> None:
             path.write_text(text, encoding="utf-8")
 
 
-def method_page(kind: type[Adapter]) -> str:
-    """Return the page of a method: its docstring, what it needs and costs, its settings."""
-    module = inspect.getdoc(inspect.getmodule(kind)) or ""
-    parts = [
-        f"# {kind.title} (`{kind.name}`)",
-        module,
-        inspect.getdoc(kind) or "",
-        "## What it needs and costs",
-        _facts(kind),
-        "## Settings",
-        _settings(kind),
-        "## How to call it",
-        f'```python\nadapter = driftlaw.adapt(model, "{kind.name}")\nlogits = adapter(images)\n```',
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+# --- methods ------------------------------------------------------------------------------------------------------
 
 
-def _facts(kind: type[Adapter]) -> str:
+def method_fragment(kind: type[Adapter]) -> str:
+    """Return what a method needs and costs, its settings, and its differences from the paper."""
+    parts = ["## Requirements and cost", _requirements(kind), "## Settings"]
+    if own := own_settings(kind):
+        parts.append(_settings_table(kind.Config, own))
+    shared = [base.__name__ for base in (BatchStatsSettings, ExecutionSettings) if issubclass(kind.Config, base)]
+    links = {
+        "BatchStatsSettings": "[small batches](../reference/settings.md#small-batches)",
+        "ExecutionSettings": "[execution](../reference/settings.md#execution)",
+    }
+    if shared:
+        parts.append("Settings shared by several methods: " + ", ".join(links[name] for name in shared) + ".")
+    elif not own:
+        parts.append("None.")
+    parts += ["## Differences from the paper", differences(kind)]
+    return "\n\n".join(parts) + "\n"
+
+
+def differences(kind: type[Adapter]) -> str:
+    """Return the part of a method's docstring that lists differences from its paper."""
+    match = DIFFERENCES.search(inspect.getdoc(kind) or "")
+    if match is None:
+        raise ValueError(f"The docstring of {kind.__name__} has no 'Differences from the paper:' section.")
+    text = inspect.cleandoc(match["text"])
+    return text[0].upper() + text[1:]
+
+
+def own_settings(kind: type[Adapter]) -> list[str]:
+    """Return the names of the settings that a method declares itself, in the order of its file."""
+    shared = {*BatchStatsSettings.model_fields, *ExecutionSettings.model_fields}
+    return [name for name in kind.Config.model_fields if name not in shared or name in kind.Config.__annotations__]
+
+
+def _requirements(kind: type[Adapter]) -> str:
     total = kind.forward_cost + kind.backward_cost
     rows = {
-        "source-free": "no, it needs the training data" if kind.needs_train_data else "yes",
-        "what learns": kind.adapts,
-        "cost of a step": f"{total:g} forward passes' worth, {kind.backward_cost:g} of it backward",
+        "training data": "needed" if kind.needs_train_data else "not needed (source-free)",
+        "adapts": kind.adapts,
+        "cost per step": f"{total:g} forward passes ({kind.forward_cost:g} forward, {kind.backward_cost:g} backward)",
+        "paper": kind.paper or "none",
     }
-    if kind.paper:
-        rows["paper"] = kind.paper
     return _table(("", ""), rows.items())
 
 
-def _settings(kind: type[Adapter]) -> str:
-    fields = kind.Config.model_fields
-    if not fields:
-        return "None."
-    rows = [(f"`{name}`", f"`{field.default!r}`", field.description or "") for name, field in fields.items()]
-    return _table(("setting", "default", "what it is"), rows)
+def _settings_table(config: Any, names: Iterable[str]) -> str:
+    rows = [
+        (f"`{name}`", f"`{_default(config.model_fields[name])}`", config.model_fields[name].description or "")
+        for name in names
+    ]
+    return _table(("setting", "default", "meaning"), rows)
+
+
+def _default(field: Any) -> str:
+    value = field.get_default(call_default_factory=True)
+    return value if isinstance(value, str) else repr(value)
+
+
+def methods_table() -> str:
+    """Return the table of all methods with links to their pages."""
+    methods = registered_methods()
+    rows = []
+    for name in [*ORDER, *sorted(set(methods) - set(ORDER))]:
+        kind = methods[name]
+        cost = f"{kind.forward_cost + kind.backward_cost:g} ×"
+        needs = "yes" if kind.needs_train_data else "no"
+        rows.append((f"[`{name}`]({name}.md)", kind.title, kind.adapts, needs, cost, kind.paper or ""))
+    return _table(("name", "title", "adapts", "needs training data", "cost per step", "paper"), rows) + "\n"
+
+
+def settings_page() -> str:
+    """Return one page with all settings: LAW's first, then the shared ones, then those of the other methods."""
+    methods = registered_methods()
+    parts = [
+        "# Settings",
+        'Settings are keyword arguments of `driftlaw.adapt(model, "law", tau=0.6)`, entries of a preset file, and '
+        "`--set law.tau=0.6` on the command line. `--set step.precision=float32` applies to all methods.",
+        "## LAW",
+        _settings_table(methods["law"].Config, own_settings(methods["law"])),
+        "(small-batches)=\n## Small batches",
+        "Accepted by every method with batch statistics.",
+        _settings_table(
+            BatchStatsSettings, [name for name in BatchStatsSettings.model_fields if name not in ExecutionSettings.model_fields]
+        ),
+        "(execution)=\n## Execution",
+        "Accepted by every method. They change how a step runs, not what it computes.",
+        _settings_table(ExecutionSettings, ExecutionSettings.model_fields),
+    ]
+    for name in ORDER[1:]:
+        if name in methods and own_settings(methods[name]):
+            parts += [f"## {methods[name].title}", _settings_table(methods[name].Config, own_settings(methods[name]))]
+    return "\n\n".join(parts) + "\n"
+
+
+# --- corruptions and commands -------------------------------------------------------------------------------------
 
 
 def corruptions_page() -> str:
-    """Return the table of all corruptions with their numbers."""
+    """Return the page of all corruptions with their parameters."""
     rows = [
         (
             f"`{entry.name}`",
@@ -77,9 +158,21 @@ def corruptions_page() -> str:
         )
         for entry in CORRUPTIONS
     ]
-    head = ("name", "kind", "numbers", "severities 1–5, small images", "severities 1–5, large images")
-    intro = "Images with no side over 64 pixels take CIFAR-C's numbers, larger ones ImageNet-C's."
-    return f"# Corruptions\n\n{intro}\n\n{_table(head, rows)}\n"
+    head = ("name", "kind", "parameters", "severities 1–5, small images", "severities 1–5, large images")
+    parts = [
+        "# Corruptions",
+        "The corruptions of Hendrycks and Dietterich, [*Benchmarking Neural Network Robustness to Common Corruptions and "
+        "Perturbations*](https://arxiv.org/abs/1903.12261) (ICLR 2019). Fifteen make the benchmark; four are held out "
+        "for [tuning](../guides/tuning.md).",
+        "![Contact sheet: one image under nineteen corruptions at five severities](../images/corruptions.jpg)",
+        'In Python: `driftlaw.corrupt(images, "fog", severity=3)`. For files:',
+        "```sh\ndriftlaw corrupt photos/ foggy/ --name fog --severity 3\n"
+        "driftlaw corrupt photo.png sheet.png --contact-sheet\n```",
+        "Images with no side over 64 pixels use the parameters of CIFAR-C, larger ones those of ImageNet-C. Image *i* of "
+        "a dataset gets the same corruption for every batch size, order and device.",
+        _table(head, rows),
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def _severities(rows: tuple[tuple[float, ...], ...]) -> str:
@@ -87,35 +180,49 @@ def _severities(rows: tuple[tuple[float, ...], ...]) -> str:
 
 
 def commands_page() -> str:
-    """Return what every command says of itself when asked for help."""
+    """Return the help of every command."""
     root = typer.main.get_command(app)
-    parts = ["# Commands"]
-    for name, command in sorted(root.commands.items()):
-        for path, one in _leaves(name, command):
-            parts += [f"## driftlaw {path}", inspect.cleandoc(one.help or ""), _options(one)]
+    parts = [
+        "# Commands",
+        "Every command accepts `--help`. `--json` prints one JSON document on stdout; logs and progress go to stderr. "
+        "Exit codes: 0 done, 1 failed, 2 wrong use, 3 partial results, 130 or 143 interrupted (state saved first).",
+    ]
+    for name, command in sorted(root.commands.items()):  # type: ignore[attr-defined]
+        for path, leaf in _leaf_commands(name, command):
+            parts += [f"## driftlaw {path}", _command_help(leaf), _options(leaf)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _leaves(path: str, command):
+def _leaf_commands(path: str, command: Any) -> list[tuple[str, Any]]:
     children = getattr(command, "commands", None)
     if not children:
         return [(path, command)]
-    return [leaf for name, child in sorted(children.items()) for leaf in _leaves(f"{path} {name}", child)]
+    return [leaf for name, child in sorted(children.items()) for leaf in _leaf_commands(f"{path} {name}", child)]
 
 
-def _options(command) -> str:
+def _command_help(command: Any) -> str:
+    """Return the help text as Markdown; paragraphs whose lines are all commands become code blocks."""
+    text = inspect.cleandoc(command.help or "").replace("\b\n", "").replace("\f", "")
+    blocks = []
+    for block in re.split(r"\n\s*\n", text):
+        lines = [line.strip() for line in block.splitlines()]
+        is_code = all(line.startswith(("driftlaw ", "$ driftlaw ")) for line in lines)
+        blocks.append("```sh\n" + "\n".join(line.removeprefix("$ ") for line in lines) + "\n```" if is_code else block)
+    return "\n\n".join(blocks)
+
+
+def _options(command: Any) -> str:
     rows = []
     for option in command.params:
-        names = (
-            ", ".join(f"`{name}`" for name in option.opts)
-            if option.opts[0].startswith("-")
-            else f"`{option.name.upper()}`"
-        )
+        if getattr(option, "hidden", False) or option.name == "help":
+            continue
+        is_option = option.opts[0].startswith("-")
+        names = ", ".join(f"`{name}`" for name in option.opts) if is_option else f"`{option.name.upper()}`"
         rows.append((names, getattr(option, "help", "") or ""))
-    return _table(("option", "what it is"), rows)
+    return _table(("option", "meaning"), rows)
 
 
-def _table(head, rows) -> str:
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     escaped = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
     lines = [head, ["---"] * len(head), *escaped]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
