@@ -190,13 +190,15 @@ def speed() -> None:
 
 
 def tutorial() -> None:
-    """The plot at the end of the tutorial, drawn by running the tutorial."""
+    """The plot and the printed lines of the tutorial, made by running it."""
     text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     code = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
-        subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, env=environment)
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, cwd=folder, check=True, env=environment, stdout=subprocess.PIPE, text=True)
         shutil.copy(Path(folder) / "tutorial.png", IMAGES / "tutorial.png")
+    (IMAGES / "tutorial.txt").write_text(done.stdout, encoding="utf-8")
 
 
 def report() -> None:
