@@ -15,14 +15,16 @@ author = "The driftlaw authors"
 copyright = "2026, The driftlaw authors"
 release = version = driftlaw.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathtext_renderer"]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 autodoc_typehints = "signature"
 exclude_patterns = ["_build", "reference/method-*.md", "reference/methods-table.md", "reference/table-*.md"]
 html_theme = "furo"
 html_title = f"driftlaw {release}"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["manual.css"]
+html_math_renderer = "mathtext"
 nitpicky = False
 
 write_pages(HERE / "reference")

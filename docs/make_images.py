@@ -19,9 +19,11 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 from PIL import Image
 from record_tables import ROOT, TITLES, load, step_milliseconds
 
+from driftlaw.corruptions import corrupt, list_corruptions
 from driftlaw.corruptions.contact_sheet import contact_sheet
 from driftlaw.datasets import load_dataset
 from driftlaw.records import error_by_round
@@ -165,6 +167,19 @@ def corruptions() -> None:
     sheet.save(IMAGES / "corruptions.jpg", quality=82, optimize=True)
 
 
+def corruption_tiles() -> None:
+    """One embedded image, clean and under each of the nineteen corruptions at severity 5."""
+    pixels = torch.from_numpy(load_dataset("cifar10-embedded").images([13])).permute(0, 3, 1, 2)
+    tiles = {"clean": pixels} | {name: corrupt(pixels, name, 5) for name in list_corruptions("all")}
+    figure, grid = plt.subplots(2, 10, figsize=(11, 2.7))
+    for axes, (name, tile) in zip(grid.flat, tiles.items(), strict=True):
+        axes.imshow(tile[0].permute(1, 2, 0).numpy(), interpolation="nearest")
+        axes.set_title(name.replace("_", " ").replace(" transform", "").replace(" compression", ""), fontsize=9)
+        axes.axis("off")
+    figure.tight_layout(pad=0.4)
+    save(figure, "corruption-tiles.png")
+
+
 def speed() -> None:
     """Milliseconds per step on an H200."""
     times = step_milliseconds("table1/step-times.json", "wrn_28_10")
@@ -220,7 +235,7 @@ def report() -> None:
         )
 
 
-PICTURES = (rounds, methods, batch_sizes, layer_weights, corruptions, speed, tutorial, report)
+PICTURES = (rounds, methods, batch_sizes, layer_weights, corruptions, corruption_tiles, speed, tutorial, report)
 
 if __name__ == "__main__":
     IMAGES.mkdir(exist_ok=True)
