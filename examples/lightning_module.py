@@ -1,4 +1,4 @@
-"""A LightningModule that adapts while it is tested; its own code knows nothing of it."""
+"""Adapt a LightningModule during trainer.test, without changes to the module."""
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -14,7 +14,7 @@ except ImportError:
 
 
 class Classifier(pl.LightningModule):
-    """Yours, as it is."""
+    """Your module."""
 
     def __init__(self):
         super().__init__()
@@ -33,5 +33,5 @@ loader = DataLoader(TensorDataset(images, torch.from_numpy(dataset.labels[:400])
 
 quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
 for callbacks in ([], [AdaptWhileTesting("law")]):
-    (found,) = pl.Trainer(callbacks=callbacks, **quiet).test(Classifier(), loader, verbose=False)
-    print("adapting:" if callbacks else "as trained:", f"{100 * found['error']:.1f} % wrong in fog")
+    (metrics,) = pl.Trainer(callbacks=callbacks, **quiet).test(Classifier(), loader, verbose=False)
+    print("LAW:" if callbacks else "no adaptation:", f"{100 * metrics['error']:.1f} % wrong in fog")
