@@ -29,7 +29,7 @@ PUBLISHED = {
 }
 AGREES = 0.02
 REMARKS = {
-    "source": "On ImageNet-C the paper prints 21 times one forward pass; its own number for TENT, also one pass, is 8.24.",
+    "source": "On ImageNet-C the paper prints 21 times one forward pass; its number for TENT, also one pass, is 8.24.",
     "norm": "See source.",
     "adacontrast": "The paper prints two and a half passes; a step has five: the weak view through both networks, a "
     "strong view through each, and the prediction after the update.",
@@ -55,12 +55,15 @@ def cost_page() -> str:
     """Return the page: one table per benchmark, one row per method."""
     parts = [
         "# Cost of a step",
-        "The FLOPs column of the LAW paper counts 2 × the multiply-adds of forward passes only. The tables compare it with the "
-        "forward passes of a step in driftlaw, counted in the same way, and with the whole step including backward "
-        "passes. torch's FLOP counter measures the latter in every run. \"agrees\" means within 2 %.",
+        "The FLOPs column of the LAW paper counts 2 × the multiply-adds of forward passes only. The tables compare it "
+        "with the forward passes of a step in driftlaw, counted in the same way, and with the whole step including backward "
+        'passes. torch\'s FLOP counter measures the latter in every run. "agrees" means within 2 %.',
     ]
     for index, (benchmark, forward) in enumerate(forward_gflops().items()):
-        parts += [f"## {benchmark} ({BENCHMARKS[benchmark][0]}, {forward:.3f} GFLOPs per pass)", _table(rows(index, forward))]
+        parts += [
+            f"## {benchmark} ({BENCHMARKS[benchmark][0]}, {forward:.3f} GFLOPs per pass)",
+            _table(rows(index, forward)),
+        ]
     remarks = [f"- `{method}`: {remark}" for method, remark in REMARKS.items()]
     return "\n\n".join([*parts, "## Where the numbers differ", "\n".join(remarks)]) + "\n"
 

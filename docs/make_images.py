@@ -116,9 +116,7 @@ def spread_labels(axes: plt.Axes, points: dict[str, tuple[float, float]], gap: f
     for method, (x, y) in sorted(points.items(), key=lambda item: item[1][1]):
         height = max(y, height + gap)
         title = TITLES[method].split(" (")[0]
-        axes.annotate(
-            title, (x, height), xytext=(8, 0), textcoords="offset points", color=COLORS[method], va="center"
-        )
+        axes.annotate(title, (x, height), xytext=(8, 0), textcoords="offset points", color=COLORS[method], va="center")
 
 
 def batch_sizes() -> None:
@@ -227,7 +225,15 @@ def report() -> None:
         runs = ["results/embedded", "results/embedded-methods"]
         subprocess.run([sys.executable, "-m", "driftlaw", "report", *runs, "--out", str(page)], cwd=ROOT, check=True)
         size = ["--window-size=1280,1500", "--hide-scrollbars", "--force-device-scale-factor=1"]
-        command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", *size, f"--screenshot={shot}", page.as_uri()]
+        command = [
+            chromium,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            *size,
+            f"--screenshot={shot}",
+            page.as_uri(),
+        ]
         subprocess.run(command, check=True, capture_output=True)
         picture = Image.open(shot).convert("RGB")
         picture.resize((960, picture.height * 960 // picture.width), Image.Resampling.LANCZOS).save(

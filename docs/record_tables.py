@@ -201,10 +201,7 @@ def memory_table() -> str:
         models = list(dict.fromkeys((row["model"], row["batch_size"]) for row in record["rows"]))
         cells = {(row["label"], row["model"], row["batch_size"]): row["peak_bytes"] for row in record["rows"]}
         names = STEP_ROWS | {"law, recompute": "`law`, `recompute=True`"}
-        rows = [
-            (names[label], *(f"{cells[label, *model] / 1e6:.0f}" for model in models))
-            for label in labels
-        ]
+        rows = [(names[label], *(f"{cells[label, *model] / 1e6:.0f}" for model in models)) for label in labels]
         head = ("", *(f"{model}, batch {batch}: peak MB" for model, batch in models))
         parts.append(f"{markdown_table(head, rows)}\n\nRecord: `results/{path}` ({record['device']['name']}).")
     return "\n\n".join(parts)
@@ -221,7 +218,11 @@ def fast_table() -> str:
         errors = defaultdict(list)
         for record in load(*folders, limit=None):
             settings = record.settings
-            if record.method == "law" and record.header["model"]["name"] == network and settings["learning_rate"] == 1e-3:
+            if (
+                record.method == "law"
+                and record.header["model"]["name"] == network
+                and settings["learning_rate"] == 1e-3
+            ):
                 errors["fast" if settings.get("fisher_every", 1) > 1 else "exact"].append(record.mean_error)
         rows.append((title, *(_mean_and_deviation(errors[kind]) for kind in ("exact", "fast"))))
     return markdown_table(("CIFAR-10-C, error in %", "default settings", '`preset="fast"`'), rows)

@@ -21,7 +21,9 @@ from driftlaw.cli import app
 from driftlaw.corruptions.registry import CORRUPTIONS
 
 ORDER = ("law", "norm", "tent", "cotta", "adacontrast", "rmt", "gtta", "autorgn", "surgical", "source")
-DIFFERENCES = re.compile(r"\*{0,2}(?:Differences|Departs) from the paper:?\*{0,2}:?\s*(?P<text>.*?)(?=\n\n\w+:\n|\Z)", re.DOTALL)
+DIFFERENCES = re.compile(
+    r"\*{0,2}(?:Differences|Departs) from the paper:?\*{0,2}:?\s*(?P<text>.*?)(?=\n\n\w+:\n|\Z)", re.DOTALL
+)
 
 
 def write_pages(folder: Path) -> None:
@@ -131,7 +133,8 @@ def settings_page() -> str:
         "(small-batches)=\n## Small batches",
         "Accepted by every method with batch statistics.",
         _settings_table(
-            BatchStatsSettings, [name for name in BatchStatsSettings.model_fields if name not in ExecutionSettings.model_fields]
+            BatchStatsSettings,
+            [name for name in BatchStatsSettings.model_fields if name not in ExecutionSettings.model_fields],
         ),
         "(execution)=\n## Execution",
         "Accepted by every method. They change how a step runs, not what it computes.",
@@ -161,15 +164,15 @@ def corruptions_page() -> str:
     head = ("name", "kind", "parameters", "severities 1–5, small images", "severities 1–5, large images")
     parts = [
         "# Corruptions",
-        "The corruptions of Hendrycks and Dietterich, [*Benchmarking Neural Network Robustness to Common Corruptions and "
-        "Perturbations*](https://arxiv.org/abs/1903.12261) (ICLR 2019). Fifteen make the benchmark; four are held out "
+        "The corruptions of Hendrycks and Dietterich, [*Benchmarking Neural Network Robustness to Common Corruptions "
+        "and Perturbations*](https://arxiv.org/abs/1903.12261) (ICLR 2019). Fifteen make the benchmark; four are held out "
         "for [tuning](../guides/tuning.md).",
         "![Contact sheet: one image under nineteen corruptions at five severities](../images/corruptions.jpg)",
         'In Python: `driftlaw.corrupt(images, "fog", severity=3)`. For files:',
         "```sh\ndriftlaw corrupt photos/ foggy/ --name fog --severity 3\n"
         "driftlaw corrupt photo.png sheet.png --contact-sheet\n```",
-        "Images with no side over 64 pixels use the parameters of CIFAR-C, larger ones those of ImageNet-C. Image *i* of "
-        "a dataset gets the same corruption for every batch size, order and device.",
+        "Images with no side over 64 pixels use the parameters of CIFAR-C, larger ones those of ImageNet-C. Image *i* "
+        "of a dataset gets the same corruption for every batch size, order and device.",
         _table(head, rows),
     ]
     return "\n\n".join(parts) + "\n"

@@ -17,7 +17,9 @@ import typer
 
 ROOT = Path(__file__).resolve().parent.parent
 MANUAL = sorted(
-    str(path.relative_to(ROOT)) for folder in ("docs", "docs/guides", "docs/methods") for path in ROOT.glob(f"{folder}/*.md")
+    str(path.relative_to(ROOT))
+    for folder in ("docs", "docs/guides", "docs/methods")
+    for path in ROOT.glob(f"{folder}/*.md")
 )
 CARDS = [page for page in MANUAL if page.startswith("docs/methods/")]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", *MANUAL]
@@ -94,7 +96,7 @@ def check_command(words: list[str]) -> None:
 
             parse(app, words)
         case ["python", "-m", "benchmarks", *rest]:
-            from benchmarks.commands import app as benchmarks
+            from benchmarks.__main__ import app as benchmarks
 
             parse(benchmarks, ["benchmarks", *rest])
         case ["python", script, *_]:
@@ -108,14 +110,21 @@ def check_command(words: list[str]) -> None:
             raise AssertionError(f"unexpected command: {shlex.join(words)}")
 
 
-@pytest.mark.parametrize(("document", "words"), ALL_COMMANDS, ids=[f"{page}: {shlex.join(w)}" for page, w in ALL_COMMANDS])
+@pytest.mark.parametrize(
+    ("document", "words"), ALL_COMMANDS, ids=[f"{page}: {shlex.join(w)}" for page, w in ALL_COMMANDS]
+)
 def test_commands_exist_with_the_options_shown(document, words):
     check_command(words)
 
 
 def test_extras_in_the_documents_exist():
     extras = tomllib.loads(text_of("pyproject.toml"))["project"]["optional-dependencies"]
-    named = {extra for page in DOCUMENTS for match in re.findall(r"driftlaw\[([\w,]+)\]", text_of(page)) for extra in match.split(",")}
+    named = {
+        extra
+        for page in DOCUMENTS
+        for match in re.findall(r"driftlaw\[([\w,]+)\]", text_of(page))
+        for extra in match.split(",")
+    }
     assert named <= set(extras)
 
 
@@ -157,7 +166,9 @@ def test_example_method_of_contributing_passes_the_conformance_tests(tmp_path):
 
 @pytest.mark.parametrize("page", MANUAL)
 def test_links_of_the_manual_stay_inside_the_manual(page):
-    links = [link for link in LINK.findall(FENCE.sub("", text_of(page))) if "reference/" not in link and link != "genindex"]
+    links = [
+        link for link in LINK.findall(FENCE.sub("", text_of(page))) if "reference/" not in link and link != "genindex"
+    ]
     targets = {link: ((ROOT / page).parent / link).resolve() for link in links}
     outside = [link for link, target in targets.items() if not target.is_relative_to(ROOT / "docs")]
     assert outside == []

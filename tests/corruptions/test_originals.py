@@ -48,9 +48,7 @@ def test_statistics_are_those_of_the_original(name, severity, clean, our_clean):
     original_clean = {field: np.mean(value) for field, value in NUMBERS["originals"]["clean"].items()}
     assert ours["mean"] - our_clean["mean"] == pytest.approx(original["mean"] - original_clean["mean"], abs=1.5)
     for field in ("std", "lap", "imgstd"):
-        assert ours[field] / our_clean[field] == pytest.approx(original[field] / original_clean[field], rel=0.03), (
-            field
-        )
+        assert ours[field] / our_clean[field] == pytest.approx(original[field] / original_clean[field], rel=0.03), field
     for field in ("absdiff", "rmsdiff"):
         assert ours[field] == pytest.approx(original[field], rel=0.03), field
 
