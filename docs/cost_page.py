@@ -56,8 +56,8 @@ def cost_page() -> str:
     parts = [
         "# Cost of a step",
         "The FLOPs column of the LAW paper counts 2 × the multiply-adds of forward passes only. The tables compare it "
-        "with the forward passes of a step in driftlaw, counted in the same way, and with the whole step including backward "
-        'passes. torch\'s FLOP counter measures the latter in every run. "agrees" means within 2 %.',
+        "with the forward passes of a step in driftlaw, counted in the same way, and with the whole step including "
+        'backward passes. torch\'s FLOP counter measures the latter in every run. "agrees" means within 2 %.',
     ]
     for index, (benchmark, forward) in enumerate(forward_gflops().items()):
         parts += [

@@ -165,8 +165,8 @@ def corruptions_page() -> str:
     parts = [
         "# Corruptions",
         "The corruptions of Hendrycks and Dietterich, [*Benchmarking Neural Network Robustness to Common Corruptions "
-        "and Perturbations*](https://arxiv.org/abs/1903.12261) (ICLR 2019). Fifteen make the benchmark; four are held out "
-        "for [tuning](../guides/tuning.md).",
+        "and Perturbations*](https://arxiv.org/abs/1903.12261) (ICLR 2019). Fifteen make the benchmark; four are held "
+        "out for [tuning](../guides/tuning.md).",
         "![Contact sheet: one image under nineteen corruptions at five severities](../images/corruptions.jpg)",
         'In Python: `driftlaw.corrupt(images, "fog", severity=3)`. For files:',
         "```sh\ndriftlaw corrupt photos/ foggy/ --name fog --severity 3\n"
