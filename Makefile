@@ -1,44 +1,66 @@
-# Two commands do all the set-up on a fresh machine: `make demo` and `make test`. Neither installs twice.
+# `make demo` and `make test` work on a fresh machine: they create a virtual environment in .venv and install into it.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 TORCH ?= 2.4.0
+# One directory per commit: an interrupted demo resumes, and records of another version are never mixed in.
+DEMO := runs/demo-$(shell git rev-parse --short HEAD 2>/dev/null || echo local)
+PYTEST := -m pytest -n $(WORKERS) --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test test-torch lint format documents docs clean
+.PHONY: demo test test-torch test-extras lint format documents check-documents docs check-wheel clean
 
+# Run four methods on the embedded dataset and write report.html. Takes a few minutes on a CPU.
 demo: $(VENV)/installed
-	$(BIN)/driftlaw run embedded --methods source,norm,tent,law --limit 1000 --out runs/demo --again
-	$(BIN)/driftlaw report runs/demo --out report.html
+	$(BIN)/driftlaw run embedded --methods source,norm,tent,law --limit 1000 --out $(DEMO)
+	$(BIN)/driftlaw report $(DEMO) --out report.html
 
+# All checks and tests. Skipped tests are listed with their number and reason.
 test: $(VENV)/installed-dev lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST)
 
-# the tests with another torch, by default the oldest that pyproject.toml allows; it brings gigabytes of CUDA along
+# The tests with another version of torch, by default the oldest that pyproject.toml allows.
+# On Linux, pip downloads the CUDA libraries of that version (several gigabytes).
 test-torch: $(VENV)-torch-$(TORCH)/installed
-	OMP_NUM_THREADS=1 $(VENV)-torch-$(TORCH)/bin/python -m pytest -p no:cacheprovider -n $(WORKERS) --dist worksteal
+	OMP_NUM_THREADS=1 $(VENV)-torch-$(TORCH)/bin/python $(PYTEST) -p no:cacheprovider
+
+# The tests of code that uses optional dependencies, with all of them installed.
+test-extras: $(VENV)-extras/installed
+	OMP_NUM_THREADS=1 $(VENV)-extras/bin/python $(PYTEST) -p no:cacheprovider \
+		tests/models tests/export tests/test_lightning.py tests/test_examples.py
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/lint_prose.py
 
 format: $(VENV)/installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# the figures in the README, and RESULTS.md with its drawings, made anew from the records in results/
+# Generate RESULTS.md, its figures, and the tables in README.md from the records in results/.
 documents: $(VENV)/installed
 	$(BIN)/python tools/fill_documents.py
 	$(BIN)/python tools/make_results.py
 
-# the manual, as HTML in docs/_build/html; a warning is an error
+# Fail if a generated document is out of date.
+check-documents: $(VENV)/installed
+	$(BIN)/python tools/fill_documents.py --check
+	$(BIN)/python tools/make_results.py --check
+
+# Build the manual as HTML in docs/_build/html. Warnings are errors.
 docs: $(VENV)/installed-docs
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
+# Build the wheel, install it into a new environment outside this directory, and run the command-line tool there.
+check-wheel: $(VENV)/installed
+	BIN=$(CURDIR)/$(BIN) tools/check_wheel.sh
+
 $(VENV)/installed: pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "driftlaw needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "driftlaw needs Python 3.11 or newer. Use for example: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
 	touch $@
@@ -47,14 +69,19 @@ $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+$(VENV)/installed-docs: $(VENV)/installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
 $(VENV)-torch-%/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-torch-$*
 	$(VENV)-torch-$*/bin/pip install --quiet torch==$* --editable '.[dev]'
 	touch $@
 
-$(VENV)/installed-docs: $(VENV)/installed
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+$(VENV)-extras/installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-extras
+	$(VENV)-extras/bin/pip install --quiet --constraint constraints.txt --editable '.[dev,vision,hf,lightning,export]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-torch-* runs report.html docs/_build docs/reference
+	rm -rf $(VENV) $(VENV)-torch-* $(VENV)-extras runs/demo-* report.html docs/_build docs/reference
