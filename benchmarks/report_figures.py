@@ -6,24 +6,26 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 
 from benchmarks.report_tables import MEGA, Record, rows_by_case
-from driftlaw.reports.figures import _DASHES, _FAINT, _INK, _SERIES, _WIDTH, SERIES, Picture, _figure
+from driftlaw.reports.document import Figure
+from driftlaw.reports.result_table import SERIES_COLORS
+from driftlaw.reports.svg import DASHES, FAINT, INK, SERIES, WIDTH, svg_figure
 
 _REFERENCES = ("forward", "plain_tent", "plain_law")
 _LIGHT = ("#8791a3", "#d9820a", "#17907f", "#3557d6", "#c2255c", "#7a46d8", "#56850f", "#0b7ea3", "#9a5a32")
 _DARK = ("#8a94a8", "#f2a541", "#3fc7b2", "#7f9bff", "#f2709c", "#b18cff", "#9ccc4f", "#4cc3e8", "#d39a72")
 
 
-def draw_bench(record: Record) -> list[Picture]:
+def draw_bench(record: Record) -> list[Figure]:
     """Return the figures of a record of any kind."""
     draw = _DRAWINGS.get(record["bench"])
     return list(draw(record)) if draw else []
 
 
-def as_file(picture: Picture) -> str:
+def as_file(picture: Figure) -> str:
     """Return the SVG of a figure as a file of its own, with the colours that a page would give it."""
     light = _colours("#1a2130", "#5a6477", "#dde1e8", _LIGHT)
     dark = _colours("#e6e9f0", "#9ba5b8", "#2c3342", _DARK)
@@ -41,7 +43,7 @@ def _colours(ink: str, faint: str, line: str, series: Sequence[str]) -> str:
 # --- bars --------------------------------------------------------------------------------------------------------
 
 
-def _draw_steps(record: Record) -> Iterator[Picture]:
+def _draw_steps(record: Record) -> Iterator[Figure]:
     for title, rows in rows_by_case(record):
         yield _bars(
             title,
@@ -64,7 +66,7 @@ def _step_text(row: Record) -> str:
     return f"{median:.0f} ms{against}" if median >= 1000 else f"{median:.3g} ms{against}"
 
 
-def _draw_memory(record: Record) -> Iterator[Picture]:
+def _draw_memory(record: Record) -> Iterator[Figure]:
     for title, rows in rows_by_case(record):
         yield _bars(
             title,
@@ -83,7 +85,7 @@ def _memory_text(row: Record) -> str:
     return (f"{megabytes:.3g} MB" if megabytes < 1000 else f"{megabytes:,.0f} MB") + against
 
 
-def _draw_facts(record: Record) -> Iterator[Picture]:
+def _draw_facts(record: Record) -> Iterator[Figure]:
     for title, rows in rows_by_case(record):
         yield _bars(
             title,
@@ -96,7 +98,7 @@ def _draw_facts(record: Record) -> Iterator[Picture]:
         )
 
 
-def _draw_floor(record: Record) -> Iterator[Picture]:
+def _draw_floor(record: Record) -> Iterator[Figure]:
     for title, rows in rows_by_case(record):
         yield _bars(
             title,
@@ -120,9 +122,9 @@ def _bars(
     *,
     spans: Sequence[tuple[float, float]] | None = None,
     marks: Sequence[float] | None = None,
-) -> Picture:
+) -> Figure:
     """Draw a horizontal bar a row, its figure and ratio written behind it; references are grey."""
-    with _figure((_WIDTH, 0.75 + 0.3 * len(rows)), f"{heading} {title}") as (figure, finish):
+    with svg_figure((WIDTH, 0.75 + 0.3 * len(rows)), f"{heading} {title}") as (figure, finish):
         axes = figure.add_subplot()
         axes.barh(range(len(rows)), values, height=0.62, color=[_colour(row, rows) for row in rows])
         ends = [max(value, *span) for value, span in zip(values, spans or [(0, 0)] * len(rows), strict=True)]
@@ -131,22 +133,22 @@ def _bars(
                 written(row), (ends[place], place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5
             )
         for place, (low, high) in enumerate(spans or []):
-            axes.plot([low, high], [place, place], color=_INK, linewidth=1.0)
+            axes.plot([low, high], [place, place], color=INK, linewidth=1.0)
         for place, mark in enumerate(marks or []):
-            axes.plot([mark, mark], [place - 0.4, place + 0.4], color=_INK, linewidth=1.6)
+            axes.plot([mark, mark], [place - 0.4, place + 0.4], color=INK, linewidth=1.6)
         _finish_bars(axes, [row["label"] for row in rows], f"{title}: {heading}", max(ends))
         svg = finish()
     described = "; ".join(f"{row['label']} {written(row)}" for row in rows)
-    return Picture(svg, caption, f"Bar chart, {title}, {heading}: {described}.")
+    return Figure(svg, caption, f"Bar chart, {title}, {heading}: {described}.")
 
 
 def _finish_bars(axes: Axes, labels: Sequence[str], title: str, largest: float) -> None:
-    axes.set_title(title, loc="left", fontsize=9, color=_FAINT)
+    axes.set_title(title, loc="left", fontsize=9, color=FAINT)
     axes.set_xlim(0, 1.32 * largest)
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.tick_params(axis="both", length=0)
-    axes.tick_params(axis="y", labelcolor=_INK)
+    axes.tick_params(axis="y", labelcolor=INK)
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
 
@@ -154,22 +156,22 @@ def _finish_bars(axes: Axes, labels: Sequence[str], title: str, largest: float) 
 def _colour(row: Record, rows: Sequence[Record]) -> str:
     """Return grey for a reference, and for ours a colour a method, so that variants of one method look alike."""
     if row["method"] in _REFERENCES:
-        return _SERIES[0]
+        return SERIES[0]
     methods = list(dict.fromkeys(other["method"] for other in rows if other["method"] not in _REFERENCES))
-    return _SERIES[1 + methods.index(row["method"]) % SERIES]
+    return SERIES[1 + methods.index(row["method"]) % SERIES_COLORS]
 
 
 # --- lines -------------------------------------------------------------------------------------------------------
 
 
-def _draw_scaling(record: Record) -> Iterator[Picture]:
+def _draw_scaling(record: Record) -> Iterator[Figure]:
     for curve in record["axes"]:
         yield _draw_curve(curve, record["device"]["name"])
     if record["stream"]:
         yield _draw_stream(record["stream"], record["device"]["name"])
 
 
-def _draw_curve(curve: Record, where: str) -> Picture:
+def _draw_curve(curve: Record, where: str) -> Figure:
     name = curve["axis"].replace("_", " ")
     rows = curve["rows"]
     labels = list(dict.fromkeys(row["label"] for row in rows))
@@ -190,7 +192,7 @@ def _draw_curve(curve: Record, where: str) -> Picture:
     return _two_panels(f"scaling {name}", name, draw, ("milliseconds a step", "peak memory, MB"), caption, described)
 
 
-def _draw_stream(entries: Sequence[Record], where: str) -> Picture:
+def _draw_stream(entries: Sequence[Record], where: str) -> Figure:
     def draw(axes: Sequence[Axes]) -> None:
         for place, entry in enumerate(entries):
             batches = [window["batches"] for window in entry["windows"]]
@@ -212,8 +214,8 @@ def _draw_stream(entries: Sequence[Record], where: str) -> Picture:
 
 def _line_style(method: str, place: int, label: str) -> dict[str, Any]:
     reference = method in _REFERENCES
-    colour = _SERIES[0] if reference else _SERIES[1 + place % SERIES]
-    dash = _DASHES[_REFERENCES.index(method) % len(_DASHES)] if reference else "-"
+    colour = SERIES[0] if reference else SERIES[1 + place % SERIES_COLORS]
+    dash = DASHES[_REFERENCES.index(method) % len(DASHES)] if reference else "-"
     return {"color": colour, "linestyle": dash, "linewidth": 1.6, "marker": "o", "markersize": 3.0, "label": label}
 
 
@@ -224,12 +226,12 @@ def _two_panels(
     titles: tuple[str, str],
     caption: str,
     described: str,
-) -> Picture:
-    with _figure((_WIDTH, 3.2), key) as (figure, finish):
+) -> Figure:
+    with svg_figure((WIDTH, 3.2), key) as (figure, finish):
         panels = list(figure.subplots(1, 2))
         draw(panels)
         for axes, title in zip(panels, titles, strict=True):
-            axes.set_title(title, loc="left", fontsize=9, color=_FAINT)
+            axes.set_title(title, loc="left", fontsize=9, color=FAINT)
             axes.set_xlabel(horizontal)
             axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
             axes.set_xlim(0, None)
@@ -238,15 +240,15 @@ def _two_panels(
             axes.set_axisbelow(True)
         _legend(figure, panels[0])
         svg = finish()
-    return Picture(svg, caption, described)
+    return Figure(svg, caption, described)
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
+def _legend(figure: Canvas, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=min(len(labels), 6), frameon=False, handlelength=3.2)
 
 
-_DRAWINGS: dict[str, Callable[[Record], Iterator[Picture]]] = {
+_DRAWINGS: dict[str, Callable[[Record], Iterator[Figure]]] = {
     "step": _draw_steps,
     "memory": _draw_memory,
     "facts": _draw_facts,

@@ -14,16 +14,13 @@ from driftlaw.cli.run import names, summary
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rich.console import Console
     from rich.progress import Progress, TaskID
-    from rich.table import Table as Grid
 
     from driftlaw.experiments import Cell
     from driftlaw.experiments.assets import Stock
     from driftlaw.experiments.plan import Prospect
     from driftlaw.experiments.runners import Outcome
     from driftlaw.records import RunRecord
-    from driftlaw.reports.published_rows import Comparison
 
 PARTIAL = 3
 
@@ -305,44 +302,11 @@ def _print_tables(name: str, title: str, records: Sequence[tuple[Cell, RunRecord
     for preset in dict.fromkeys(cell.preset for cell, _ in records):
         group = [record for cell, record in records if cell.preset == preset]
         console.print(f"{name}, {preset}: {title}", style="bold", markup=False, highlight=False)
-        console.print(render_terminal(group))
-        if name.startswith("table"):
-            _print_comparison(console, int(name.removeprefix("table")), group)
+        number = int(name.removeprefix("table")) if name.startswith("table") else None
+        console.print(render_terminal(group, paper_table=number))
         folders += _folders(group)
     places = " ".join(folders)
     print(f"records in {', '.join(folders)}; `driftlaw report {places}` makes a page of them")
-
-
-def _print_comparison(console: Console, number: int, records: Sequence[RunRecord]) -> None:
-    """Print our means beside those of the paper's table, and under them what was not as in the paper."""
-    from driftlaw.reports import make_tables
-    from driftlaw.reports.published_rows import compare_with_paper
-
-    for table in make_tables(records):
-        comparison = compare_with_paper(table, prefer=[number])
-        if comparison.tables:
-            console.print(_beside_the_paper(comparison))
-        console.print(f"{comparison.line}\n", style="dim", markup=False, highlight=False)
-
-
-def _beside_the_paper(comparison: Comparison) -> Grid:
-    from rich import box
-    from rich.table import Table as Grid
-
-    from driftlaw.reports.format import difference_text, error_text, paper_text, spread_text
-
-    grid = Grid("", box=box.SIMPLE_HEAD)
-    for heading in comparison.table.summaries:
-        for whose in ("ours", "paper", "difference"):
-            grid.add_column(f"{whose}, {heading}" if whose == "ours" else whose, justify="right")
-    for line in comparison.rows:
-        theirs = line.theirs.summaries if line.theirs else (None,) * len(line.row.summaries)
-        cells = []
-        for cell, value, difference in zip(line.row.summaries, theirs, line.differences, strict=True):
-            ours = error_text(cell.mean) + spread_text(cell.spread)
-            cells += [ours, paper_text(value), difference_text(difference)]
-        grid.add_row(line.row.label, *cells)
-    return grid
 
 
 def _folders(records: Iterable[RunRecord]) -> list[str]:

@@ -137,10 +137,10 @@ def print_table(records: Sequence[RunRecord]) -> None:
     from rich.console import Console
 
     from driftlaw.reports import render_terminal
-    from driftlaw.reports.columns import FOR_MEASURES
+    from driftlaw.reports.columns import COLUMN_FOR_METRIC
 
     measured = {name for record in records for name in record.header.get("measures", {})}
-    columns = [column for name, column in FOR_MEASURES.items() if name in measured]
+    columns = [column for name, column in COLUMN_FOR_METRIC.items() if name in measured]
     Console().print(render_terminal(records, ("error", *columns, "ms", "flops") if columns else ()))
     folders = {str(record.path.parent) for record in records if record.path}
     print(

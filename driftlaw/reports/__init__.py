@@ -1,7 +1,18 @@
-"""Records in; tables, figures and pages out. The same records give the same bytes; torch is never imported."""
+"""Reports from run records: tables, figures and pages. The same records give the same bytes; torch is not imported."""
 
-from driftlaw.reports.build import FORMATS, build_report, check_format
+from driftlaw.reports.build import FORMATS, build_report, check_format, render_report
+from driftlaw.reports.cost import StepTimes
 from driftlaw.reports.render_terminal import render_terminal
-from driftlaw.reports.tables import Table, make_tables, report_notes
+from driftlaw.reports.result_table import ResultTable
+from driftlaw.reports.tables import make_tables
 
-__all__ = ["FORMATS", "Table", "build_report", "check_format", "make_tables", "render_terminal", "report_notes"]
+__all__ = [
+    "FORMATS",
+    "ResultTable",
+    "StepTimes",
+    "build_report",
+    "check_format",
+    "make_tables",
+    "render_report",
+    "render_terminal",
+]

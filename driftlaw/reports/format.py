@@ -1,10 +1,8 @@
-"""How names and numbers are written in tables, figures and pages."""
+"""Numbers, names and units as text, the same in every format."""
 
 from __future__ import annotations
 
 import json
-import re
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +11,7 @@ if TYPE_CHECKING:
 
 MISSING = "–"
 
-_OF_THE_MACHINE = {"--out", "--data-dir", "--checkpoint-seconds", "--jobs", "--workers"}
-_SWITCHES = {"--json", "--quiet", "-q", "--compress", "--again"}
-
-_SHORT = {
+_SHORT_NAMES = {
     "gaussian_noise": "gaussian",
     "shot_noise": "shot",
     "impulse_noise": "impulse",
@@ -34,21 +29,21 @@ _SHORT = {
 
 
 def short_name(domain: str) -> str:
-    """Return the heading that papers print over a domain's column.
+    """Return the column heading that papers use for a domain.
 
     >>> short_name("jpeg_compression"), short_name("snow"), short_name("night_rain")
     ('jpeg', 'snow', 'night rain')
     """
-    return _SHORT.get(domain, domain.replace("_", " "))
+    return _SHORT_NAMES.get(domain, domain.replace("_", " "))
 
 
 def error_text(error: float | None) -> str:
-    """Return an error in per cent with one decimal, a dash where there is none."""
+    """Return an error in percent with one decimal, or a dash for None."""
     return MISSING if error is None else f"{error:.1f}"
 
 
 def paper_text(error: float | None) -> str:
-    """Return a printed error with as many decimals as it was printed with, one or two.
+    """Return a published error with the one or two decimals that the paper prints.
 
     >>> paper_text(15.7), paper_text(15.74), paper_text(None)
     ('15.7', '15.74', '–')
@@ -57,7 +52,7 @@ def paper_text(error: float | None) -> str:
 
 
 def spread_text(spread: float | None) -> str:
-    """Return the standard deviation behind its sign, nothing where there is one seed only.
+    """Return a standard deviation with its sign, or nothing for None (a single seed).
 
     >>> spread_text(0.0612), spread_text(None)
     (' ± 0.06', '')
@@ -66,7 +61,7 @@ def spread_text(spread: float | None) -> str:
 
 
 def difference_text(difference: float | None) -> str:
-    """Return a difference in points with its sign, a true minus and no signed zero.
+    """Return a difference in percentage points with sign; zero has no sign.
 
     >>> difference_text(-21.34), difference_text(0.6), difference_text(-0.01)
     ('−21.3', '+0.6', '0.0')
@@ -78,20 +73,19 @@ def difference_text(difference: float | None) -> str:
 
 
 def interval_text(difference: Difference | None) -> str:
-    """Return a paired difference in points with its interval, a dash where there is none."""
+    """Return a paired difference in percentage points with its interval, or a dash for None."""
     if difference is None:
         return MISSING
-    low, high = (f"{end:+.2f}".replace("-", "−") for end in (difference.low, difference.high))
-    return f"{difference.mean:+.2f} [{low}, {high}]".replace("-", "−")
+    return f"{difference.mean:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]".replace("-", "−")
 
 
 def flops_text(flops: float | None) -> str:
-    """Return a number of floating-point operations with its prefix.
+    """Return a number of floating-point operations with SI prefix.
 
     >>> flops_text(10.486e9), flops_text(54_300_000), flops_text(None)
     ('10.5 G', '54.3 M', '–')
     """
-    return _scaled(flops, 1000.0, ("", " k", " M", " G", " T", " P"))
+    return _with_unit(flops, 1000.0, ("", " k", " M", " G", " T", " P"))
 
 
 def bytes_text(count: float | None) -> str:
@@ -100,10 +94,10 @@ def bytes_text(count: float | None) -> str:
     >>> bytes_text(123_456_789), bytes_text(None)
     ('117.7 MiB', '–')
     """
-    return _scaled(count, 1024.0, (" B", " KiB", " MiB", " GiB", " TiB"))
+    return _with_unit(count, 1024.0, (" B", " KiB", " MiB", " GiB", " TiB"))
 
 
-def _scaled(value: float | None, base: float, units: Sequence[str]) -> str:
+def _with_unit(value: float | None, base: float, units: Sequence[str]) -> str:
     if value is None:
         return MISSING
     power = 0
@@ -113,7 +107,7 @@ def _scaled(value: float | None, base: float, units: Sequence[str]) -> str:
 
 
 def milliseconds_text(seconds: float | None) -> str:
-    """Return a duration in milliseconds, three digits of it.
+    """Return a duration in milliseconds with three significant digits.
 
     >>> milliseconds_text(0.4127), milliseconds_text(0.00512), milliseconds_text(None)
     ('413', '5.12', '–')
@@ -124,17 +118,17 @@ def milliseconds_text(seconds: float | None) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def units_text(units: float | None) -> str:
+def passes_text(passes: float | None) -> str:
     """Return a cost in forward passes.
 
-    >>> units_text(7.96), units_text(1.0)
+    >>> passes_text(7.96), passes_text(1.0)
     ('8.0 ×', '1.0 ×')
     """
-    return MISSING if units is None else f"{units:.1f} ×"
+    return MISSING if passes is None else f"{passes:.1f} ×"
 
 
 def value_text(value: Any) -> str:
-    """Return a setting's value as a settings file would write it.
+    """Return the value of a setting as in a settings file.
 
     >>> value_text(0.6), value_text(True), value_text("tensor"), value_text(None)
     ('0.6', 'true', 'tensor', 'none')
@@ -145,32 +139,14 @@ def value_text(value: Any) -> str:
 
 
 def listed(items: Sequence[object]) -> str:
-    """Return items with commas between them."""
-    return ", ".join(str(item) for item in items)
+    """Return items separated by commas."""
+    return ", ".join(map(str, items))
 
 
-def counted(number: int, one: str, many: str) -> str:
-    """Return a number with the right noun.
+def counted(number: int, singular: str) -> str:
+    """Return a number with a noun in singular or plural.
 
-    >>> counted(1, "seed", "seeds"), counted(2000, "image", "images")
+    >>> counted(1, "seed"), counted(2000, "image")
     ('1 seed', '2,000 images')
     """
-    return f"{number:,} {one if number == 1 else many}"
-
-
-def tidy_command(command: str | None) -> str:
-    """Return a record's command without what only its machine knew: where things were written and how many at once.
-
-    >>> tidy_command("driftlaw run cifar10-c --seeds 1-3 --out /tmp/runs --json")
-    'driftlaw run cifar10-c --seeds 1-3'
-    """
-    words = iter(shlex.split(command or ""))
-    kept = []
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if name in _OF_THE_MACHINE:
-            if not equals:
-                next(words, None)
-        elif word not in _SWITCHES:
-            kept.append(re.sub(r"(?<![\w:])/(?:[^/\s]+/)+", "", word))
-    return shlex.join(kept)
+    return f"{number:,} {singular}{'' if number == 1 else 's'}"

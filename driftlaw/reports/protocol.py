@@ -1,4 +1,4 @@
-"""What makes runs comparable: the facts of a header that must agree within one table, and how they are told."""
+"""Protocol of a run: what must agree for two runs to be comparable, and its description in words."""
 
 from __future__ import annotations
 
@@ -11,160 +11,146 @@ from typing import Any
 from driftlaw.records import RunRecord
 from driftlaw.reports.format import counted, listed, value_text
 
-_TOLD_IN_WORDS = {
+_DESCRIBED_KEYS = {
     *("dataset", "corruptions", "images_per_domain", "limit", "batch_size", "seed", "corruption_seed", "pixels"),
     *("schedule", "order", "concentration", "severity", "rounds", "archive"),
 }
-_RESETS = {"never": "never", "domain": "to the source network at every change of domain"}
+_RESETS = {"never": "never", "domain": "to the source model at every domain change"}
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """The stream, the network and the reset rule that a table's runs have in common.
+    """Stream, model and reset rule that all runs of a table share.
 
     Attributes:
-        key: a hash of everything that must agree.
-        name: a few words for a heading.
-        facts: what is fixed, as (what, how) pairs in the order they are told.
+        key: Hash of everything that must agree.
+        name: Short name for headings.
+        items: Description as (name, value) pairs in reading order.
     """
 
     key: str
     name: str
-    facts: tuple[tuple[str, str], ...]
+    items: tuple[tuple[str, str], ...]
 
     @property
     def line(self) -> str:
-        """The line under a table: nobody compares what was measured in different ways."""
-        return " · ".join(f"{what}: {how}" for what, how in self.facts)
+        """The description on one line."""
+        return " · ".join(f"{name}: {value}" for name, value in self.items)
 
 
 def protocol_key(record: RunRecord) -> str:
-    """Return a hash of the stream's recipe without its seed, the network's weights and the reset rule.
+    """Return a hash of the stream without its seed, the weights of the model, and the reset rule.
 
-    Where images or an archive were found does not count, what they are does: their sha256.
+    Images and archives count by their sha256, not by where they are stored.
     """
     stream = {name: value for name, value in record.header["stream"].items() if name != "seed"}
     for name in ("dataset", "archive"):
         if isinstance(stream.get(name), Mapping) and stream[name].get("sha256"):
             stream[name] = {"sha256": stream[name]["sha256"], "name": stream["dataset"].get("name")}
-    agreed = [stream, record.header["model"].get("sha256"), record.header["reset_on"]]
-    return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()
+    shared = [stream, record.header["model"].get("sha256"), record.header["reset_on"]]
+    return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 
 
 def describe_protocol(records: Sequence[RunRecord]) -> Protocol:
-    """Return the protocol of records that share a :func:`protocol_key`."""
-    header = records[0].header
-    stream, model = header["stream"], header["model"]
-    facts = [
-        ("images", _dataset(stream["dataset"], _each(record.header["stream"]["dataset"] for record in records))),
-        ("network", _model(model)),
-        ("stream", _stream(stream, records)),
-        ("reset", _RESETS.get(header["reset_on"], value_text(header["reset_on"]))),
-        ("pixels", _pixels(stream)),
-        ("precision", listed(_distinct(_precision(record.header) for record in records))),
-        *_untold(stream),
+    """Return the protocol of records with the same :func:`protocol_key`."""
+    headers = [record.header for record in records]
+    stream, model, reset_on = headers[0]["stream"], headers[0]["model"], headers[0]["reset_on"]
+    items = [
+        ("dataset", _describe_dataset(stream["dataset"], [header["stream"]["dataset"] for header in headers])),
+        ("model", _describe_model(model)),
+        ("stream", _describe_stream(stream, severities(records))),
+        ("reset", _RESETS.get(reset_on, value_text(reset_on))),
+        ("pixels", _describe_pixels(stream)),
+        ("precision", _distinct(header.get("execution", {}).get("precision", "not recorded") for header in headers)),
+        *(
+            (name.replace("_", " "), value_text(value))
+            for name, value in sorted(stream.items())
+            if name not in _DESCRIBED_KEYS and value is not None
+        ),
         ("seeds", listed(sorted({record.seed for record in records}))),
-        ("device", listed(_distinct(describe_device(record.header["device"]) for record in records))),
-        ("software", listed(_distinct(_software(record.header) for record in records))),
+        ("device", _distinct(map(device_name, records))),
+        ("software", _distinct(map(_describe_software, headers))),
     ]
-    return Protocol(protocol_key(records[0]), _name(stream, model), tuple((what, how) for what, how in facts if how))
-
-
-def _name(stream: Mapping[str, Any], model: Mapping[str, Any]) -> str:
-    return f"{stream['dataset']['name']} · {stream['schedule']} · {model['name']}"
-
-
-def _each(datasets: Iterable[Mapping[str, Any]]) -> str:
-    return " / ".join(_distinct(str(dataset["origin"]) for dataset in datasets if dataset.get("origin")))
-
-
-def _distinct(values: Iterable[str]) -> list[str]:
-    return sorted(set(values))
-
-
-def _dataset(dataset: Mapping[str, Any], origins: str) -> str:
-    split = f" {dataset['split']}" if dataset.get("split") else ""
-    count = counted(dataset["count"], "image", "images") if dataset.get("count") else ""
-    inner = [part for part in (count, origins, _short_hash(dataset)) if part]
-    return f"{dataset['name']}{split}" + (f" ({listed(inner)})" if inner else "")
-
-
-def _model(model: Mapping[str, Any]) -> str:
-    parameters = counted(model["parameters"], "parameter", "parameters") if model.get("parameters") else ""
-    weights = f"weights {model['weights']}" if model.get("weights") else ""
-    inner = [part for part in (parameters, weights, _short_hash(model)) if part]
-    return f"{model['name']}" + (f" ({listed(inner)})" if inner else "")
-
-
-def _short_hash(thing: Mapping[str, Any]) -> str:
-    return f"sha256 {thing['sha256'][:8]}" if thing.get("sha256") else ""
-
-
-def _stream(stream: Mapping[str, Any], records: Sequence[RunRecord]) -> str:
-    parts = [str(stream["schedule"]), _severity(stream, records)]
-    if stream.get("rounds", 1) not in (None, 1):
-        parts.append(f"{stream['rounds']} rounds")
-    if stream.get("corruptions"):
-        parts.append(counted(len(stream["corruptions"]), "corruption", "corruptions"))
-    if stream.get("images_per_domain"):
-        parts.append(f"{counted(stream['images_per_domain'], 'image', 'images')} a domain")
-    if stream.get("batch_size"):
-        parts.append(f"batches of {stream['batch_size']}")
-    return listed([part for part in [*parts, _order(stream)] if part])
-
-
-def _severity(stream: Mapping[str, Any], records: Sequence[RunRecord]) -> str:
-    """What the stream went through, which for a gradual one is more than its setting says."""
-    levels = severities(records)
-    if len(levels) > 1:
-        return f"severities {levels[0]} to {levels[-1]}"
-    return f"severity {value_text(stream['severity'])}" if stream.get("severity") is not None else ""
+    name = f"{stream['dataset']['name']} · {stream['schedule']} · {model['name']}"
+    return Protocol(protocol_key(records[0]), name, tuple((name, value) for name, value in items if value))
 
 
 def severities(records: Sequence[RunRecord]) -> tuple[int, ...]:
-    """Return the severities that occur, rising; 0 stands for clean images and is none."""
+    """Return the severities that occur, ascending, without 0 (clean images)."""
     return tuple(sorted({segment.severity for record in records for segment in record.segments} - {0}))
 
 
-def _order(stream: Mapping[str, Any]) -> str:
-    order = value_text(stream.get("order") or "")
-    concentrated = order == "dirichlet" and stream.get("concentration") is not None
-    return f"{order} with concentration {value_text(stream['concentration'])}" if concentrated else order
-
-
-def _pixels(stream: Mapping[str, Any]) -> str:
-    archive = stream.get("archive")
-    if isinstance(archive, Mapping):
-        return f"from an archive ({listed([part for part in (_each([archive]), _short_hash(archive)) if part])})"
-    if not stream.get("pixels"):
-        return ""
-    seed = stream.get("corruption_seed")
-    return f"{stream['pixels']}" + (f" (corruption seed {seed})" if seed is not None else "")
-
-
-def _untold(stream: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Facts of a recipe that this page does not know are told all the same, under their own names."""
-    rest = {name: value for name, value in stream.items() if name not in _TOLD_IN_WORDS and value is not None}
-    return [(name.replace("_", " "), value_text(value)) for name, value in sorted(rest.items())]
-
-
 def describe_device(device: Mapping[str, Any]) -> str:
-    """Return the name of a record's device, of a CPU with its threads."""
+    """Return the name of a device from a record header, for a CPU with its number of threads."""
     name = str(device.get("name") or device.get("type") or "unknown")
     threads = device.get("threads") if device.get("type") == "cpu" else None
-    return f"{name} ({counted(threads, 'thread', 'threads')})" if threads else name
+    return f"{name} ({counted(threads, 'thread')})" if threads else name
 
 
 def device_name(record: RunRecord) -> str:
-    """Return the name of the device that a run ran on."""
+    """Return the name of the device of a run."""
     return describe_device(record.header["device"])
 
 
-def _precision(header: Mapping[str, Any]) -> str:
-    """What a step computes in; the first records do not tell."""
-    return str(header["execution"]["precision"]) if "execution" in header else "not recorded"
+def _distinct(values: Iterable[str], separator: str = ", ") -> str:
+    return separator.join(sorted(set(values)))
 
 
-def _software(header: Mapping[str, Any]) -> str:
+def _with_details(name: str, *details: str) -> str:
+    known = [detail for detail in details if detail]
+    return f"{name} ({listed(known)})" if known else name
+
+
+def _origins(items: Iterable[Mapping[str, Any]]) -> str:
+    return _distinct((str(item["origin"]) for item in items if item.get("origin")), " / ")
+
+
+def _short_hash(item: Mapping[str, Any]) -> str:
+    return f"sha256 {item['sha256'][:8]}" if item.get("sha256") else ""
+
+
+def _describe_dataset(dataset: Mapping[str, Any], datasets: Sequence[Mapping[str, Any]]) -> str:
+    count = counted(dataset["count"], "image") if dataset.get("count") else ""
+    name = f"{dataset['name']} {dataset.get('split') or ''}".strip()
+    return _with_details(name, count, _origins(datasets), _short_hash(dataset))
+
+
+def _describe_model(model: Mapping[str, Any]) -> str:
+    parameters = counted(model["parameters"], "parameter") if model.get("parameters") else ""
+    weights = f"weights {model['weights']}" if model.get("weights") else ""
+    return _with_details(str(model["name"]), parameters, weights, _short_hash(model))
+
+
+def _describe_stream(stream: Mapping[str, Any], levels: Sequence[int]) -> str:
+    parts = [str(stream["schedule"])]
+    if len(levels) > 1:
+        parts.append(f"severities {levels[0]} to {levels[-1]}")
+    elif stream.get("severity") is not None:
+        parts.append(f"severity {value_text(stream['severity'])}")
+    if stream.get("rounds") not in (None, 1):
+        parts.append(f"{stream['rounds']} rounds")
+    if stream.get("corruptions"):
+        parts.append(counted(len(stream["corruptions"]), "corruption"))
+    if stream.get("images_per_domain"):
+        parts.append(f"{counted(stream['images_per_domain'], 'image')} per domain")
+    if stream.get("batch_size"):
+        parts.append(f"batch size {stream['batch_size']}")
+    if stream.get("order") == "dirichlet" and stream.get("concentration") is not None:
+        parts.append(f"dirichlet order with concentration {value_text(stream['concentration'])}")
+    elif stream.get("order"):
+        parts.append(value_text(stream["order"]))
+    return listed(parts)
+
+
+def _describe_pixels(stream: Mapping[str, Any]) -> str:
+    archive, seed = stream.get("archive"), stream.get("corruption_seed")
+    if isinstance(archive, Mapping):
+        return _with_details("from an archive", _origins([archive]), _short_hash(archive))
+    if not stream.get("pixels"):
+        return ""
+    return _with_details(str(stream["pixels"]), f"corruption seed {seed}" if seed is not None else "")
+
+
+def _describe_software(header: Mapping[str, Any]) -> str:
     torch = header.get("versions", {}).get("torch")
     return f"driftlaw {header['driftlaw']}" + (f" with torch {torch}" if torch else "")

@@ -41,9 +41,9 @@ def test_the_table_is_made_on_the_embedded_network_and_says_so(first):
     assert "driftlaw: ! cifar10-c cannot be run here" in done.stderr
     assert "driftlaw train --dataset cifar10 --model wrn_28_10" in done.stderr
     assert "[3/3] embedded law seed 1:" in done.stderr
-    for told in ("table1, embedded", "BN-1", "LAW", "cifar10-embedded test", "wrn_16_1", "40 images a domain"):
+    for told in ("table1, embedded", "BN-1", "LAW", "cifar10-embedded test", "wrn_16_1", "40 images per domain"):
         assert told in done.stdout
-    assert "Not as there:" in done.stdout
+    assert "Differences from the paper:" in done.stdout
     records = sorted(path.name.split("-seed")[0] for path in place.glob("results/table1/embedded/*.jsonl"))
     assert records == ["embedded-law", "embedded-norm", "embedded-source"]
 

@@ -1,4 +1,4 @@
-"""Records of runs that never were, for the tests: known wrong answers in, known figures out."""
+"""Synthetic run records for tests, with a known number of wrong predictions per batch."""
 
 import gzip
 import random
@@ -13,7 +13,7 @@ CORRUPTIONS = [
     *("snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 ]
 TITLES = {"source": "Source", "norm": "BN-1", "tent": "TENT", "law": "LAW", "rmt": "RMT"}
-UNITS = {"source": 1.0, "norm": 1.0, "tent": 2.0, "law": 8.0, "rmt": 12.0}
+FORWARD_PASSES = {"source": 1.0, "norm": 1.0, "tent": 2.0, "law": 8.0, "rmt": 12.0}
 
 
 def make_record(
@@ -21,7 +21,7 @@ def make_record(
     errors: Mapping[str, float] | Sequence[float] = (20.0,) * 15,
     *,
     seed: int = 1,
-    batches_a_domain: int = 2,
+    batches_per_domain: int = 2,
     batch_size: int = 100,
     settings: Mapping[str, Any] | None = None,
     severities: Sequence[int] = (5,),
@@ -33,45 +33,45 @@ def make_record(
     path: Path | None = None,
     jitter: float = 0.0,
 ) -> RunRecord:
-    """Return a run whose every batch of a domain has that domain's error (in whole images of a batch).
+    """Return a run in which every batch of a domain has the error of that domain, rounded to whole images.
 
     Args:
-        method: its name.
-        errors: per cent wrong, a domain each; a mapping names its own domains.
-        seed: the run's seed.
-        batches_a_domain: batches in every segment.
-        batch_size: images a batch.
-        settings: the method's settings.
-        severities: those that every domain goes through, in order.
-        finished: whether there is a closing line.
-        batches_done: how many batches an unfinished run holds.
-        layers: names for the fact ``layer_weights``, which law offers.
-        header: fields laid over the header.
-        stream: fields laid over the stream's recipe.
-        path: where the record says it lies.
-        jitter: spread, in per cent, of batches around their domain's error.
+        method: Name of the method.
+        errors: Error in percent per domain; a mapping names its own domains.
+        seed: Seed of the run.
+        batches_per_domain: Batches per segment.
+        batch_size: Images per batch.
+        settings: Settings of the method.
+        severities: Severities of every domain, in order.
+        finished: False for a run without a closing line.
+        batches_done: Number of batches of an unfinished run.
+        layers: Layer names of the diagnostic ``layer_weights`` of LAW.
+        header: Fields that replace those of the header.
+        stream: Fields that replace those of the stream.
+        path: Path of the record.
+        jitter: Standard deviation of the error per batch, in percent.
     """
     by_domain = dict(errors) if isinstance(errors, Mapping) else dict(zip(CORRUPTIONS, errors, strict=False))
     generator = random.Random(f"{method} {seed}")
     lines: list[dict[str, Any]] = []
     for segment, (name, severity) in enumerate((name, level) for name in by_domain for level in severities):
-        for _ in range(batches_a_domain):
+        for _ in range(batches_per_domain):
             error = by_domain[name] * severity / max(severities) + generator.gauss(0.0, 1.0) * jitter
             lines.append(_batch_line(len(lines), segment, name, severity, batch_size, error))
             if method == "law":
                 lines[-1]["facts"]["layer_weights"] = _weights(layers, len(lines), generator)
-            lines[-1]["timing"] = {"seconds": 0.05 * UNITS.get(method, 1.0)}
-    head = _header(method, seed, settings or {}, list(by_domain), batch_size, batches_a_domain, layers, len(lines))
+            lines[-1]["timing"] = {"seconds": 0.05 * FORWARD_PASSES.get(method, 1.0)}
+    head = _header(method, seed, settings or {}, list(by_domain), batch_size, batches_per_domain, layers, len(lines))
     head["stream"].update({"severity": max(severities), **(stream or {})})
     head.update(header or {})
-    cost = {"step_flops_per_image": 54_000_000 * UNITS.get(method, 1.0), "forward_flops_per_image": 54_000_000}
+    cost = {"step_flops_per_image": 54_000_000 * FORWARD_PASSES.get(method, 1.0), "forward_flops_per_image": 54_000_000}
     lines[0]["cost"] = cost
     record = RunRecord(head, lines[: batches_done if not finished else None], None, path)
     return RunRecord(head, lines, _closing_line(record, cost), path) if finished else record
 
 
 def in_rounds(record: RunRecord, rounds: Sequence[int]) -> RunRecord:
-    """Return the run with its segments in these rounds, one number a segment."""
+    """Return the run with the given round per segment."""
     for line in record.batches:
         line["domain"]["round"] = rounds[line["segment"]]
     record.header["stream"].update(schedule="recurring", rounds=len(set(rounds)))
@@ -79,7 +79,7 @@ def in_rounds(record: RunRecord, rounds: Sequence[int]) -> RunRecord:
 
 
 def write_record(record: RunRecord, path: Path) -> Path:
-    """Write a record as JSONL, gzipped where the name says so."""
+    """Write a record as JSON Lines, compressed if the name ends with .gz."""
     lines = [record.header, *record.batches, *([record.closing] if record.closing else [])]
     data = b"".join(dump_line(line) for line in lines)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ def _batch_line(number: int, segment: int, name: str, severity: int, images: int
 
 
 def _weights(layers: Sequence[str], step: int, generator: random.Random) -> list[float]:
-    """A few layers learn, most nearly stand still, as METHODS says of LAW."""
+    """Return layer weights of which a few are large and most are small, as those of LAW."""
     raw = [
         (0.02 + 0.6 / (1 + index % 9) ** 2) * (1 + step / 400) * generator.uniform(0.9, 1.1)
         for index, _ in enumerate(layers)
@@ -109,7 +109,7 @@ def _header(
     settings: Mapping[str, Any],
     domains: list[str],
     batch_size: int,
-    batches_a_domain: int,
+    batches_per_domain: int,
     layers: Sequence[str],
     batches: int,
 ) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _header(
             "rounds": 1,
             "corruptions": domains,
             "batch_size": batch_size,
-            "images_per_domain": batch_size * batches_a_domain,
+            "images_per_domain": batch_size * batches_per_domain,
             "seed": seed,
             "corruption_seed": 0,
             "pixels": "generated",

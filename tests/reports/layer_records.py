@@ -1,4 +1,4 @@
-"""Made-up runs of LAW that tell what every layer is worth under one domain."""
+"""Synthetic runs of LAW with known layer diagnostics."""
 
 from dataclasses import replace
 
@@ -11,8 +11,8 @@ LATE = EARLY[::-1]
 
 
 def make_layer_record(domain, *, weights=FLAT, sharpness=None, **options):
-    """Return a run of one domain whose last step tells the given numbers, and others before."""
-    options = {"batches_a_domain": 4, "layers": LAYERS, "stream": {"schedule": "single"}, **options}
+    """Return a run of one domain whose last step has the given diagnostics; earlier steps have other values."""
+    options = {"batches_per_domain": 4, "layers": LAYERS, "stream": {"schedule": "single"}, **options}
     record = make_record("law", {domain: 10.0}, **options)
     for line in record.batches:
         line["facts"] = {"layer_weights": [0.5] * len(weights)}

@@ -10,24 +10,24 @@ from tests.reports.example_records import make_record, write_record
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_the_same_records_give_the_same_bytes(format):
+def test_report_does_not_depend_on_the_order_of_records(format):
     records = [make_record("source", [45] * 15), make_record("law")]
     assert build_report(records, format) == build_report(records[::-1], format)
 
 
-def test_a_gzipped_record_tells_the_same(tmp_path):
+def test_gzipped_record_gives_the_same_report(tmp_path):
     record = make_record()
     plain = read_record(write_record(record, tmp_path / "a.jsonl"))
     zipped = read_record(write_record(record, tmp_path / "a.jsonl.gz"))
     assert build_report([plain], "md") == build_report([zipped], "md") == build_report([record], "md")
 
 
-def test_an_unknown_format_names_the_nearest():
+def test_unknown_format_suggests_the_closest_name():
     with pytest.raises(UsageError, match="Did you mean 'latex'"):
         build_report([make_record()], "latecks")
 
 
-def test_torch_is_never_imported(tmp_path):
+def test_torch_is_not_imported(tmp_path):
     write_record(make_record(), tmp_path / "a.jsonl")
     code = f"""
 import sys
@@ -44,6 +44,6 @@ assert "torch" not in sys.modules
     assert done.returncode == 0, done.stderr
 
 
-def test_a_csv_does_not_wait_for_matplotlib():
+def test_import_does_not_load_matplotlib():
     code = "import sys, driftlaw.reports; assert 'matplotlib' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

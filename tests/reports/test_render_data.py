@@ -12,10 +12,10 @@ def lines(records):
     return list(csv.DictReader(io.StringIO(build_report(records, "csv"))))
 
 
-def test_csv_has_a_line_a_method_and_seed():
+def test_csv_has_one_line_per_method_and_seed():
     records = [make_record(name, [seed] * 15, seed=seed) for name in ("source", "law") for seed in (1, 2)]
-    told = [(line["method"], line["seed"], line["mean"], line["error:fog"]) for line in lines(records)]
-    assert told == [
+    values = [(line["method"], line["seed"], line["mean"], line["error:fog"]) for line in lines(records)]
+    assert values == [
         ("source", "1", "1.0", "1.0"),
         ("source", "2", "2.0", "2.0"),
         ("law", "1", "1.0", "1.0"),
@@ -23,19 +23,19 @@ def test_csv_has_a_line_a_method_and_seed():
     ]
 
 
-def test_csv_leaves_empty_what_a_run_did_not_see():
+def test_csv_is_empty_where_a_run_did_not_get_to():
     records = [make_record("law", {"fog": 10}), make_record("law", {"snow": 10}, finished=False, batches_done=1)]
     fog, snow = sorted(lines(records), key=lambda line: line["finished"], reverse=True)
     assert (fog["error:fog"], fog["error:snow"], fog["finished"]) == ("10.0", "", "True")
     assert (snow["error:snow"], snow["mean"], snow["finished"]) == ("", "", "False")
 
 
-def test_csv_keeps_protocols_apart():
+def test_csv_distinguishes_protocols():
     records = [make_record("law"), make_record("law", stream={"schedule": "mixed"})]
     assert len({line["protocol"] for line in lines(records)}) == 2
 
 
-def test_json_holds_the_whole_report():
+def test_json_contains_the_whole_report():
     records = [
         make_record(name, [error] * 15, seed=seed) for name, error in [("source", 45), ("law", 20)] for seed in (1, 2)
     ]
@@ -52,7 +52,7 @@ def test_json_holds_the_whole_report():
     assert [run["seed"] for run in source["runs"]] == [1, 2]
 
 
-def test_json_says_that_a_run_is_unfinished():
+def test_json_marks_unfinished_runs():
     (table,) = json.loads(build_report([make_record(finished=False, batches_done=3)], "json"))["tables"]
     assert table["rows"][0]["finished"] is False
     assert table["rows"][0]["mean"]["mean"] is None

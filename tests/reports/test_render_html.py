@@ -11,7 +11,7 @@ VOID = {"meta", "br", "img", "link", "hr", "input"}
 
 
 class Page(HTMLParser):
-    """The tags of a page; complains where they do not nest."""
+    """Collects the tags of a page and asserts that they nest."""
 
     def __init__(self, text):
         super().__init__()
@@ -37,7 +37,7 @@ class Page(HTMLParser):
 def all_records():
     errors = {"source": 45, "norm": 30, "law": 24}
     return [
-        make_record(name, [error] * 15, seed=seed, batches_a_domain=3, path=Path(f"runs/{name}-{seed}.jsonl"))
+        make_record(name, [error] * 15, seed=seed, batches_per_domain=3, path=Path(f"runs/{name}-{seed}.jsonl"))
         for name, error in errors.items()
         for seed in (1, 2)
     ]
@@ -48,16 +48,16 @@ def page():
     return build_report(all_records(), "html", command="driftlaw report runs --format html")
 
 
-def test_the_same_records_give_the_same_bytes_in_any_order(page):
+def test_page_does_not_depend_on_the_order_of_records(page):
     assert build_report(all_records()[::-1], "html", command="driftlaw report runs --format html") == page
 
 
-def test_tags_nest_and_no_name_is_given_twice(page):
+def test_tags_nest_and_ids_are_unique(page):
     parsed = Page(page)
     assert len(parsed.ids) == len(set(parsed.ids))
 
 
-def test_nothing_is_fetched(page):
+def test_page_is_self_contained(page):
     addresses = set(re.findall(r"https?://[^\s\"'<)]+", page))
     assert all(address.startswith("http://www.w3.org/") for address in addresses)
     assert not re.findall(r"@import|url\((?!#)", page)
@@ -65,18 +65,18 @@ def test_nothing_is_fetched(page):
     assert "default-src 'none'" in page
 
 
-def test_the_outcome_is_told_first(page):
-    assert "LAW has the lowest mean error, 24.0 ± 0.00 % (2 seeds): 21.0 points below" in page
+def test_summary_comes_first(page):
+    assert "LAW has the lowest mean error: 24.0 ± 0.00 % (2 seeds), 21.0 percentage points below" in page
     assert page.index("LAW has the lowest") < page.index("<table")
 
 
-def test_the_table_has_known_cells(page):
+def test_known_cells(page):
     assert '<td class="best">24.0</td>' in page
     assert '<td class="second">30.0</td>' in page
     assert "<td>−21.0</td>" in page
 
 
-def test_tables_and_figures_can_be_read_aloud(page):
+def test_tables_and_figures_are_accessible(page):
     parsed = Page(page)
     assert all(attributes.get("scope") in ("col", "row") for tag, attributes in parsed.tags if tag == "th")
     drawings = [attributes for _, attributes in parsed.tags if attributes.get("class") == "drawing"]
@@ -84,8 +84,8 @@ def test_tables_and_figures_can_be_read_aloud(page):
     assert all(drawing["role"] == "img" and len(drawing["aria-label"]) > 40 for drawing in drawings)
 
 
-def test_protocol_settings_records_and_command_are_there(page):
-    for told in (
+def test_page_contains_protocol_settings_records_and_command(page):
+    for text in (
         "sha256 55555555",
         "runs/law-2.jsonl",
         "abc1234",
@@ -93,15 +93,15 @@ def test_protocol_settings_records_and_command_are_there(page):
         "432.0 M",
         "8.0 ×",
     ):
-        assert told in page
+        assert text in page
 
 
-def test_both_themes_are_there(page):
+def test_page_has_light_and_dark_theme(page):
     assert "prefers-color-scheme: dark" in page
     assert ':root[data-theme="dark"]' in page
 
 
-def test_hostile_names_are_escaped():
+def test_names_are_escaped():
     evil = '"><script>alert(1)</script>{{ 7 * 7 }}'
     record = make_record(
         "law",
@@ -112,30 +112,30 @@ def test_hostile_names_are_escaped():
         path=Path(evil),
     )
     text = build_report([record, make_record("tent", {evil: 10, "fog": 5})], "html", command=evil)
-    assert text.count("<script>") == 1, "the page's own"
+    assert text.count("<script>") == 1  # the script of the page itself
     assert "{{ 7 * 7 }}" in text
     Page(text)
 
 
-def test_an_unfinished_run_is_marked():
+def test_unfinished_run_is_marked():
     text = build_report([*all_records(), make_record("rmt", finished=False, batches_done=4)], "html")
-    assert "unfinished, 4 of 30 batches</small>" in text
+    assert "unfinished: 4 of 30 batches</small>" in text
     assert "RMT, seed 1 is unfinished" in text
 
 
-def test_a_page_of_runs_that_have_only_begun_can_be_made():
-    assert "No run has come to the end" in build_report([make_record(finished=False, batches_done=0)], "html")
+def test_page_of_runs_without_batches():
+    assert "No run is finished yet." in build_report([make_record(finished=False, batches_done=0)], "html")
 
 
-def test_protocols_have_a_section_each():
+def test_one_section_per_protocol():
     text = build_report([*all_records(), make_record("law", stream={"schedule": "mixed"})], "html")
     assert "Online error under 2 protocols" in text
     assert text.count("<section") == 2
     Page(text)
 
 
-def test_of_a_sweep_only_the_best_heat_maps_are_drawn():
+def test_only_four_heat_maps_are_drawn():
     records = [make_record("law", [10 + index] * 15, settings={"tau": index}) for index in range(6)]
     text = build_report(records, "html")
-    assert text.count("Heat-map of layer weights") == 4
+    assert text.count("Heat map of layer weights") == 4
     assert "not drawn here: LAW tau=4; LAW tau=5." in text

@@ -18,36 +18,36 @@ def records():
     return [make_record(name, [error] * 15, seed=seed) for name, error in errors.items() for seed in (1, 2)]
 
 
-def test_four_methods_over_seeds_fit_eighty_columns(records):
+def test_four_methods_with_spread_fit_80_characters(records):
     text = shown(records, 80)
     assert max(map(len, text.splitlines())) <= 80
     heading = next(line for line in text.splitlines() if "Source" in line)
     assert heading.split() == ["Source", "BN-1", "TENT", "LAW"]
 
 
-def test_there_is_a_line_a_corruption_and_the_mean(records):
+def test_one_line_per_corruption_and_the_mean(records):
     starts = [line.split()[0] for line in shown(records, 120).splitlines() if line.strip()]
     assert [name for name in starts if name in CORRUPTIONS] == CORRUPTIONS
     assert "mean" in starts
 
 
-def test_the_mean_and_the_difference_are_told(records):
+def test_mean_and_difference_from_source(records):
     lines = {line.split()[0]: line for line in shown(records, 100).splitlines() if line.strip()}
     assert lines["mean"].split("±")[-2].split()[-1] == "24.0"
     assert lines["vs"].split()[-1] == "−21.0"
 
 
-def test_a_narrow_window_gets_several_grids(records):
+def test_narrow_terminal_gets_several_grids(records):
     text = shown(records, 50)
     assert text.count("gaussian_noise") > 1
     assert all(title in text for title in ("Source", "BN-1", "TENT", "LAW"))
 
 
-def test_names_are_not_read_as_markup():
+def test_names_are_not_parsed_as_markup():
     assert "[bold]x" in shown([make_record(header={"title": "[bold]x"})], 80)
 
 
-def test_an_unfinished_run_says_so():
+def test_unfinished_run_is_labelled():
     text = shown([make_record(finished=False, batches_done=3)], 100)
     assert "unfinished:" in text
     assert "3 of 30" in text

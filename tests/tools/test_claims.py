@@ -1,6 +1,6 @@
 import pytest
 
-from driftlaw.reports.published_rows import compare_with_paper
+from driftlaw.reports.published import compare_with_paper
 from driftlaw.reports.tables import make_tables
 from tests.reports.example_records import make_record
 from tests.reports.layer_records import EARLY, FLAT, LATE, make_layer_record

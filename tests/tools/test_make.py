@@ -3,9 +3,9 @@ import re
 import pytest
 
 from driftlaw.errors import DataError
-from driftlaw.reports.format import tidy_command
 from tests.reports.example_records import make_record, write_record
 from tests.reports.layer_records import EARLY, FLAT, make_layer_record
+from tools.results.commands import tidy_command
 from tools.results.make import make_results
 
 SETTINGS = {"learning_rate": 1e-3, "tau": 1.0, "consistency_weight": 0.1}
@@ -79,7 +79,7 @@ def test_a_row_shows_ours_theirs_and_its_records(checkout, results):
         assert (checkout / path).is_file()
     assert "```sh\ndriftlaw reproduce table1 --methods law\n" in told
     assert "/somewhere" not in told
-    assert "Protocol: images: cifar10-embedded" in told
+    assert "Protocol: dataset: cifar10-embedded" in told
 
 
 def test_every_record_is_linked(checkout, results):
@@ -110,7 +110,7 @@ def test_a_network_that_the_paper_does_not_have_is_not_put_beside_it(tmp_path):
     put(tmp_path, "embedded", make_record("law", [26] * 15))
     told = section(make_results(tmp_path).text, "The embedded network")
     assert "| method | seeds | ours, mean | above the lowest |" in told
-    assert "network wrn\\_16\\_1 (paper wrn\\_28\\_10)" in told
+    assert "model wrn\\_16\\_1 (paper wrn\\_28\\_10)" in told
 
 
 def test_what_a_person_wrote_of_a_folder_opens_its_section(tmp_path):

@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from driftlaw.reports.cost import cost_of
 from driftlaw.reports.format import (
     difference_text,
     error_text,
@@ -18,9 +17,9 @@ from driftlaw.reports.format import (
     short_name,
     spread_text,
 )
-from driftlaw.reports.published_rows import LAW, Comparison
+from driftlaw.reports.published import LAW, Comparison
+from driftlaw.reports.result_table import ResultRow, ResultTable
 from driftlaw.reports.statistics import paired_difference
-from driftlaw.reports.tables import Row, Table
 from tools.results.layer_profiles import BLUR, CLEAN, NOISE, Profile, by_network
 from tools.results.paper_figures import SURGICAL, fisher_diagonal, sweep_rows
 
@@ -49,10 +48,10 @@ class Finding:
 def find_agreement(comparison: Comparison) -> list[Finding]:
     """Return whether LAW with the paper's settings comes near the printed mean, where there is one."""
     found = []
-    for line in comparison.rows if comparison.fair else ():
+    for line in comparison.rows if comparison.same_network else ():
         gap = line.differences[0]
-        if line.row.method == LAW and line.theirs is not None and gap is not None and not line.remarks:
-            evidence = f"ours {_told(line.row)}, paper {line.theirs.mean}, difference {difference_text(gap)}"
+        if line.row.method == LAW and line.published is not None and gap is not None and not line.setting_differences:
+            evidence = f"ours {_told(line.row)}, paper {line.published.mean}, difference {difference_text(gap)}"
             claim = f"{comparison.table.protocol.name}: LAW is within {NEAR:g} point of the paper"
             found.append(Finding(claim, abs(gap) <= NEAR, evidence))
     return found
@@ -61,11 +60,12 @@ def find_agreement(comparison: Comparison) -> list[Finding]:
 def find_tuned(comparison: Comparison) -> list[Finding]:
     """Return whether LAW with settings of our own choice is at or below the printed mean."""
     found = []
-    for line in comparison.rows if comparison.fair else ():
+    for line in comparison.rows if comparison.same_network else ():
         gap = line.differences[0]
-        if line.row.method == LAW and line.theirs is not None and gap is not None and line.remarks:
-            claim = f"{comparison.table.protocol.name}: LAW with {listed(line.remarks)} is at or below the paper"
-            evidence = f"ours {_told(line.row)}, paper {line.theirs.mean}, difference {difference_text(gap)}"
+        if line.row.method == LAW and line.published is not None and gap is not None and line.setting_differences:
+            settings = listed(line.setting_differences)
+            claim = f"{comparison.table.protocol.name}: LAW with {settings} is at or below the paper"
+            evidence = f"ours {_told(line.row)}, paper {line.published.mean}, difference {difference_text(gap)}"
             found.append(Finding(claim, round(gap, 1) <= 0.0, evidence))
     return found
 
@@ -77,9 +77,13 @@ def find_gain(comparison: Comparison) -> list[Finding]:
     network was trained than the error does.
     """
     lines = [line for line in comparison.rows if line.row.method in (LAW, NORM) and line.row.finished]
-    lines = [line for line in lines if comparison.fair and line.theirs is not None and not line.remarks]
+    lines = [
+        line
+        for line in lines
+        if comparison.same_network and line.published is not None and not line.setting_differences
+    ]
     ours = {line.row.method: line.row.summaries[0].mean for line in lines}
-    theirs = {line.row.method: line.theirs.summaries[0] for line in lines if line.theirs}
+    theirs = {line.row.method: line.published.summaries[0] for line in lines if line.published}
     own, printed = _ahead(ours), _ahead(theirs)
     if own is None or printed is None or len(lines) > len(ours):  # of two rows of a method nobody knows which
         return []
@@ -96,7 +100,7 @@ def _ahead(means: Mapping[str, float | None]) -> float | None:
     return None if law is None or norm is None else norm - law
 
 
-def find_lowest_source_free(table: Table) -> list[Finding]:
+def find_lowest_source_free(table: ResultTable) -> list[Finding]:
     """Return whether LAW errs least of the methods that do without source data, beyond doubt (Table 1)."""
     rows = [row for row in table.ranked if not row.needs_train_data]
     law = next((row for row in rows if row.method == LAW), None)
@@ -105,7 +109,7 @@ def find_lowest_source_free(table: Table) -> list[Finding]:
         return []
     nearest = rivals[0]
     gap = paired_difference(law.records, nearest.records)
-    holds = gap is not None and gap.leaves_zero_out and not gap.is_above_zero
+    holds = gap is not None and gap.is_significant and not gap.is_above_zero
     claim = f"{table.protocol.name}: LAW errs less than every other source-free method that was run, beyond doubt"
     return [
         Finding(
@@ -116,7 +120,7 @@ def find_lowest_source_free(table: Table) -> list[Finding]:
     ]
 
 
-def find_order(table: Table, methods: Sequence[str]) -> list[Finding]:
+def find_order(table: ResultTable, methods: Sequence[str]) -> list[Finding]:
     """Return whether methods rank as in a table of the paper, the lowest error first (Table 3: LAW, AutoRGN, TENT)."""
     rows = [next((row for row in table.ranked if row.method == name), None) for name in methods]
     present = [row for row in rows if row is not None]
@@ -128,7 +132,7 @@ def find_order(table: Table, methods: Sequence[str]) -> list[Finding]:
     return [Finding(claim, all(low < high for low, high in pairwise(means)), told)]
 
 
-def find_minimum(table: Table, setting: str, name: str) -> list[Finding]:
+def find_minimum(table: ResultTable, setting: str, name: str) -> list[Finding]:
     """Return whether the error has its minimum inside the range that was tried, not at an end (Tables 4, 5 and 10)."""
     rows = sweep_rows(table, setting)
     if len(rows) < 3:
@@ -140,7 +144,7 @@ def find_minimum(table: Table, setting: str, name: str) -> list[Finding]:
     return [Finding(claim, 0 < lowest < len(rows) - 1, evidence)]
 
 
-def find_divergence(table: Table, setting: str, name: str) -> list[Finding]:
+def find_divergence(table: ResultTable, setting: str, name: str) -> list[Finding]:
     """Return whether the error is largest, or hardly less, at the lowest value that was tried (τ = 0, Table 10)."""
     rows = sweep_rows(table, setting)
     if len(rows) < 3:
@@ -151,7 +155,7 @@ def find_divergence(table: Table, setting: str, name: str) -> list[Finding]:
     return [Finding(claim, max(means[1:]) - NEAR <= means[0] > means[-1], _curve(rows, setting))]
 
 
-def find_best_end(table: Table, setting: str, name: str) -> list[Finding]:
+def find_best_end(table: ResultTable, setting: str, name: str) -> list[Finding]:
     """Return whether the largest value is best or hardly worse than the best (γ = 1, Table 9)."""
     rows = sweep_rows(table, setting)
     if len(rows) < 2:
@@ -161,7 +165,7 @@ def find_best_end(table: Table, setting: str, name: str) -> list[Finding]:
     return [Finding(claim, means[-1] - min(means) <= HARDLY, _curve(rows, setting))]
 
 
-def find_better_part(table: Table) -> list[Finding]:
+def find_better_part(table: ResultTable) -> list[Finding]:
     """Return whether a part of the network, tuned alone, beats TENT, and LAW beats every part (Figure 1a)."""
     ranked = table.ranked
     part = next((row for row in ranked if row.method == SURGICAL), None)
@@ -177,12 +181,12 @@ def find_better_part(table: Table) -> list[Finding]:
     return found
 
 
-def find_cheaper_step(table: Table) -> list[Finding]:
+def find_cheaper_step(table: ResultTable) -> list[Finding]:
     """Return whether a step of LAW costs less than one of the heavier methods, forward and backward (Figure 1b)."""
     law = _first(table.ranked, LAW)
     found = []
     for rival in (_first(table.ranked, name) for name in ("cotta", "rmt")):
-        ours, theirs = (cost_of(row).step_flops if row else None for row in (law, rival))
+        ours, theirs = (row.cost.step_flops if row else None for row in (law, rival))
         if rival is not None and ours is not None and theirs is not None:
             claim = f"{table.protocol.name}: a step of LAW costs less than one of {rival.title}"
             told = f"{flops_text(ours)} against {flops_text(theirs)}, {theirs / ours:.1f} times as much"
@@ -190,19 +194,19 @@ def find_cheaper_step(table: Table) -> list[Finding]:
     return found
 
 
-def _first(rows: Sequence[Row], method: str) -> Row | None:
+def _first(rows: Sequence[ResultRow], method: str) -> ResultRow | None:
     return next((row for row in rows if row.method == method), None)
 
 
-def _curve(rows: Sequence[Row], setting: str) -> str:
+def _curve(rows: Sequence[ResultRow], setting: str) -> str:
     return ", ".join(f"{_value(row, setting)}: {_told(row)}" for row in rows)
 
 
-def _value(row: Row, setting: str) -> str:
+def _value(row: ResultRow, setting: str) -> str:
     return f"{row.settings[setting]:g}"
 
 
-def _told(row: Row) -> str:
+def _told(row: ResultRow) -> str:
     summary = row.summaries[0]
     return f"{error_text(summary.mean)}{spread_text(summary.spread)}"
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from driftlaw.records import RunRecord
 from driftlaw.reports.format import listed
-from driftlaw.reports.published_tables import paper_protocol
+from driftlaw.reports.published import paper_protocol
 
 LAYER_WEIGHTS, LAYER_SHARPNESS = "layer_weights", "layer_sharpness"
 CLEAN, NOISE, BLUR = "clean", "gaussian_noise", "defocus_blur"

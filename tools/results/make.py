@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 
 from benchmarks.report_figures import as_file
 from driftlaw.records import RunRecord, find_records, read_record
-from driftlaw.reports.columns import COLUMNS, describe_columns, figures
-from driftlaw.reports.cost import cost_of
-from driftlaw.reports.figures import Picture
+from driftlaw.reports.columns import COLUMNS, column_values, describe_columns
+from driftlaw.reports.contents import KEY_LINE, costs_table, errors_table, metrics_table, summarize, value_cell
+from driftlaw.reports.document import Figure
 from driftlaw.reports.format import (
     MISSING,
     counted,
@@ -22,16 +22,15 @@ from driftlaw.reports.format import (
     milliseconds_text,
     paper_text,
     spread_text,
-    tidy_command,
 )
-from driftlaw.reports.published_rows import Compared, Comparison, compare_with_paper
-from driftlaw.reports.published_tables import paper_table
-from driftlaw.reports.render_markdown import costs_grid, errors_grid, escaped, grid, marked_text, measures_grid
-from driftlaw.reports.step_times import read_step_times, with_step_times
-from driftlaw.reports.summary import KEY_LINE, summarise
-from driftlaw.reports.tables import Row, Table, make_tables
+from driftlaw.reports.published import ComparedRow, Comparison, compare_with_paper, paper_table
+from driftlaw.reports.render_markdown import escape, grid, markdown_cell, markdown_table
+from driftlaw.reports.result_table import ResultRow, ResultTable
+from driftlaw.reports.tables import make_tables
 from tools.results.claims import Finding
+from tools.results.commands import tidy_command
 from tools.results.sections import CHAPTERS, PLAIN, Chapter
+from tools.results.step_times import read_step_times
 from tools.results.tuning_summary import describe_choices
 
 FIGURES = PurePosixPath("results/figures")
@@ -59,7 +58,7 @@ class _Section:
     notes: tuple[str, ...]
     comparisons: tuple[Comparison, ...]
     findings: tuple[Finding, ...]
-    pictures: tuple[tuple[str, Picture], ...]
+    pictures: tuple[tuple[str, Figure], ...]
 
     @property
     def borrowed(self) -> bool:
@@ -110,7 +109,7 @@ def _section(root: Path, chapter: Chapter, folders: Sequence[str], paths: Mappin
     records = [replace(read_record(path), path=path.relative_to(root)) for folder in folders for path in paths[folder]]
     places = [root / "results" / folder for folder in folders]
     times = [read_step_times(place / STEP_TIMES) for place in places if (place / STEP_TIMES).is_file()]
-    tables = with_step_times(make_tables(records), times[0] if times else None)
+    tables = make_tables(records, times[0] if times else None)
     comparisons = tuple(compare_with_paper(table, prefer=chapter.tables) for table in tables)
     pictures = [(name, picture) for name, picture in chapter.draw(comparisons) if picture is not None]
     notes = [(place / NOTES).read_text(encoding="utf-8").strip() for place in places if (place / NOTES).is_file()]
@@ -137,7 +136,7 @@ def _figure_path(name: str) -> str:
 
 def _opening(sections: Sequence[_Section]) -> list[str]:
     runs = len({record.path for section in sections for record in section.records})
-    devices = sorted({cost_of(row).device for section in sections for row in _rows(section)})
+    devices = sorted({row.cost.device for section in sections for row in _rows(section)})
     lines = [
         "# Results",
         f"Made by `make documents` from the {runs:,} records in [results](results); nothing here is typed. Errors are "
@@ -146,21 +145,25 @@ def _opening(sections: Sequence[_Section]) -> list[str]:
         "paired difference over domains and seeds with its 95 % bootstrap interval; the lowest is bold only where the "
         "interval against every other row leaves zero out. FLOPs are those of a whole step, forward and backward, an "
         "image; the paper counts forward passes alone.",
-        f"Hardware: {escaped(listed(devices))}.",
+        f"Hardware: {escape(listed(devices))}.",
         "\n".join(f"- [{section.chapter.title}](#{_anchor(section.chapter.title)})" for section in sections),
     ]
     verdicts = [(section, found) for section in sections for found in section.findings]
     if verdicts:
         held = sum(found.holds for _, found in verdicts)
         rows = [
-            [f"[{section.chapter.name}](#{_anchor(section.chapter.title)})", escaped(found.claim), _verdict(found)]
+            [
+                f"[{section.chapter.name}](#{_anchor(section.chapter.title)})",
+                escape(found.claim),
+                _verdict(found),
+            ]
             for section, found in verdicts
         ]
         lines += [
             "## What was claimed, and whether it holds",
-            f"{held} of {counted(len(verdicts), 'claim', 'claims')} {'holds' if held == 1 else 'hold'}; the numbers "
+            f"{held} of {counted(len(verdicts), 'claim')} {'holds' if held == 1 else 'hold'}; the numbers "
             "stand in the sections.",
-            grid(["where", "claim", "verdict"], rows, left=3),
+            grid(["where", "claim", "verdict"], rows, [True] * 3),
         ]
     return lines
 
@@ -184,18 +187,19 @@ def _blocks(section: _Section) -> list[str]:
     if chapter.tabled:
         blocks += [block for item in section.comparisons for block in _table_blocks(item, chapter.setting)]
     if section.findings:
-        told = [
-            f"- {_verdict(found)}: {escaped(found.claim)} ({escaped(found.evidence)})." for found in section.findings
-        ]
+        told = [f"- {_verdict(found)}: {escape(found.claim)} ({escape(found.evidence)})." for found in section.findings]
         blocks += ["Claims held against these records:", "\n".join(told)]
     for name, picture in section.pictures:
         told_in_short = picture.description.partition(". ")[0]
-        blocks += [f"![{escaped(told_in_short)}]({_figure_path(name)})", f"*{escaped(picture.caption)}*"]
+        blocks += [
+            f"![{escape(told_in_short)}]({_figure_path(name)})",
+            f"*{escape(picture.caption)}*",
+        ]
     if section.borrowed:
         blocks.append(f"Drawn from the records of {chapter.instead}.")
     elif not chapter.tabled:
         protocols = dict.fromkeys(item.table.protocol.line for item in section.comparisons)
-        blocks += ["\n".join(f"- Protocol: {escaped(line)}." for line in protocols), _record_list(section)]
+        blocks += ["\n".join(f"- Protocol: {escape(line)}." for line in protocols), _record_list(section)]
     return [block for block in blocks if block]
 
 
@@ -212,31 +216,28 @@ def _commands(section: _Section) -> list[str]:
 def _about_paper(chapter: Chapter) -> list[str]:
     tables = [paper_table(number) for number in chapter.tables]
     return [f"Table {table.number} of the paper. {table.about}" for table in tables] + [
-        f"The paper's own figures disagree here: {escaped(remark)}" for table in tables for remark in table.remarks
+        f"The paper's own figures disagree here: {escape(remark)}" for table in tables for remark in table.remarks
     ]
 
 
 def _table_blocks(item: Comparison, setting: str) -> list[str]:
-    table = _with_measures(item.table)
-    measures = [measures_grid(table), escaped(describe_columns(table))]
-    asked = any(COLUMNS[name].measure for name in table.columns)
-    detail = [errors_grid(table), KEY_LINE, *([] if asked else measures), costs_grid(table)]
+    table = item.table
+    columns = [name for name in _MORE_THAN_ERROR if any(column_values(row, name) for row in table.rows)]
+    metrics = [markdown_table(metrics_table(table, columns)) if columns else ""]
+    metrics.append(escape(describe_columns(table, columns)))
+    requested = any(COLUMNS[name].requires for name in columns)
+    costs = markdown_table(costs_table(table))
+    detail = [markdown_table(errors_table(table)), KEY_LINE, *([] if requested else metrics), costs]
     return [
-        f"### {escaped(' · '.join([table.protocol.name, *_what_tells(table)]))}",
-        escaped(summarise(table)),
+        f"### {escape(' · '.join([table.protocol.name, *_what_tells(table)]))}",
+        escape(summarize(table)),
         _results_grid(item, setting),
-        escaped(item.line),
-        f"Protocol: {escaped(table.protocol.line)}.",
-        "\n".join(f"- {escaped(note)}" for note in table.notes),
-        *(measures if asked else []),
+        escape(item.line),
+        f"Protocol: {escape(table.protocol.line)}.",
+        "\n".join(f"- {escape(note)}" for note in table.notes),
+        *(metrics if requested else []),
         _folded("Every domain, and what a step costs", detail),
     ]
-
-
-def _with_measures(table: Table) -> Table:
-    """Ask for what goes beyond error, as far as the records tell it."""
-    told = [name for name in _MORE_THAN_ERROR if any(figures(row, name) for row in table.rows)]
-    return replace(table, columns=tuple(told))
 
 
 def _folded(summary: str, blocks: Sequence[str]) -> str:
@@ -244,7 +245,7 @@ def _folded(summary: str, blocks: Sequence[str]) -> str:
     return f"<details><summary>{summary}</summary>\n\n{inner}\n\n</details>"
 
 
-def _what_tells(table: Table) -> list[str]:
+def _what_tells(table: ResultTable) -> list[str]:
     """Return what a heading says beyond dataset, schedule and network: order, rounds and batches, where unusual."""
     stream = table.rows[0].first.header["stream"]
     told = []
@@ -261,47 +262,46 @@ def _what_tells(table: Table) -> list[str]:
 
 def _results_grid(item: Comparison, setting: str) -> str:
     """Return a line a row: ours, the paper's, how far from the lowest, and what a step costs."""
-    compared = item.fair
+    compared = item.same_network
     heading = ["method", "seeds"]
-    for name in item.table.summaries:
-        heading += [f"ours, {escaped(name)}", *(["paper", "difference"] if compared else [])]
-    printed = compared and any(line.theirs and line.theirs.gflops for line in item.rows)
+    for name in item.table.summary_names:
+        heading += [f"ours, {escape(name)}", *(["paper", "difference"] if compared else [])]
+    printed = compared and any(line.published and line.published.gflops for line in item.rows)
     heading += ["above the lowest", *(["forward FLOPs, paper"] if printed else []), "FLOPs a step", "ms a step"]
-    told = compared and any(line.remarks for line in item.rows)
+    told = compared and any(line.setting_differences for line in item.rows)
     lines = sorted((line for line in item.rows if line.row.finished), key=lambda line: _value(line, setting))
     rows = [_line(line, compared, printed) + ([_remarks(line)] if told else []) for line in lines]
-    return grid(heading + (["settings not the paper's"] if told else []), rows, left=2) if rows else ""
+    heading += ["settings not the paper's"] if told else []
+    return grid(heading, rows, [index < 2 for index in range(len(heading))]) if rows else ""
 
 
-def _value(line: Compared, setting: str) -> float:
+def _value(line: ComparedRow, setting: str) -> float:
     """Return where a row stands in a sweep; rows that tell no such value keep their places, first."""
     value = line.row.settings.get(setting)
     return float(value) if isinstance(value, int | float) else float("-inf")
 
 
-def _line(line: Compared, compared: bool, printed: bool) -> list[str]:
+def _line(line: ComparedRow, compared: bool, printed: bool) -> list[str]:
     row = line.row
-    cells = [escaped(row.label), _seeds(row)]
-    theirs = line.theirs.summaries if line.theirs else ()
+    cells = [escape(row.label), _seeds(row)]
     for index, (cell, gap) in enumerate(zip(row.summaries, line.differences, strict=True)):
-        cells.append(marked_text(cell))
+        cells.append(markdown_cell(value_cell(cell)))
         if compared:
-            value = theirs[index] if index < len(theirs) else None
-            spread = line.theirs.spread if line.theirs and index == 0 else None
+            value = line.summaries[index]
+            spread = line.published.spread if line.published and index == 0 else None
             cells += [paper_text(value) + spread_text(spread), difference_text(gap)]
-    cost = cost_of(row)
-    cells.append(interval_text(row.to_lowest))
+    cells.append(interval_text(row.vs_best))
     if printed:
-        gflops = line.theirs.gflops if line.theirs else None
+        gflops = line.published.gflops if line.published else None
         cells.append(flops_text(None if gflops is None else 1e9 * gflops))
-    return [*cells, flops_text(cost.step_flops), milliseconds_text(cost.seconds)]
+    return [*cells, flops_text(row.cost.step_flops), milliseconds_text(row.cost.seconds)]
 
 
-def _remarks(line: Compared) -> str:
-    return escaped("; ".join(line.remarks)) or MISSING
+def _remarks(line: ComparedRow) -> str:
+    return escape("; ".join(line.setting_differences)) or MISSING
 
 
-def _seeds(row: Row) -> str:
+def _seeds(row: ResultRow) -> str:
     return " ".join(_link(str(record.seed), record) for record in row.records)
 
 
@@ -315,7 +315,7 @@ def _record_list(section: _Section) -> str:
     return f"Records: {listed(links)}."
 
 
-def _rows(section: _Section) -> Iterable[Row]:
+def _rows(section: _Section) -> Iterable[ResultRow]:
     return (row for item in section.comparisons for row in item.table.rows)
 
 

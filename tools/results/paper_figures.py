@@ -8,32 +8,20 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from driftlaw.reports.cost import cost_of
-from driftlaw.reports.figures import (
-    _DASHES,
-    _FAINT,
-    _INK,
-    _LINE,
-    _SERIES,
-    _WIDTH,
-    SERIES,
-    Picture,
-    _figure,
-    _stages,
-    _stretches,
-    colour_index,
-)
+from driftlaw.reports.document import Figure
+from driftlaw.reports.figures import constant_segments, layer_stages, series_style
 from driftlaw.reports.format import error_text, flops_text, short_name, spread_text, value_text
-from driftlaw.reports.published_rows import Comparison
-from driftlaw.reports.tables import Row, Table
+from driftlaw.reports.published import Comparison
+from driftlaw.reports.result_table import SERIES_COLORS, ResultRow, ResultTable
+from driftlaw.reports.svg import DASHES, FAINT, INK, LINE, SERIES, WIDTH, svg_figure
 from tools.results.layer_profiles import BLUR, CLEAN, NOISE, Profile, by_network, seeds_of
 
 SURGICAL = "surgical"
 _TUNED = {"norm": "norm layers", "all": "all parameters"}
-_COLOURS = {CLEAN: _SERIES[0], NOISE: _SERIES[3], BLUR: _SERIES[1]}
+_COLOURS = {CLEAN: SERIES[0], NOISE: SERIES[3], BLUR: SERIES[1]}
 _NAMES = {CLEAN: "source (clean)", NOISE: "Gaussian noise", BLUR: "defocus blur"}
 _STANDING_STILL = 1e-9  # a rate that moves nothing in float32
 _WIDE_RANGE = 4.0  # beyond it a linear axis would press all small errors into one line
@@ -42,17 +30,17 @@ _WIDE_RANGE = 4.0  # beyond it a linear axis would press all small errors into o
 # --- figure 1a: error against the tuned part -------------------------------------------------------------------------
 
 
-def draw_tuned_part(table: Table) -> Picture | None:
+def draw_tuned_part(table: ResultTable) -> Figure | None:
     """Draw the error of surgical tuning against how many stages learn, other methods as level lines (Figure 1a)."""
     rows = [row for row in table.rows if row.finished]
     surgical = [row for row in rows if row.method == SURGICAL]
     if not surgical:
         return None
     stages = max(int(row.settings["stage"]) for row in surgical)
-    lines: dict[tuple[str, str], list[Row]] = {}
+    lines: dict[tuple[str, str], list[ResultRow]] = {}
     for row in surgical:
         lines.setdefault((str(row.settings["tuned"]), str(row.settings["part"])), []).append(row)
-    with _figure((_WIDTH * 0.72, 3.6), f"tuned part {table.protocol.key}") as (figure, finish):
+    with svg_figure((WIDTH * 0.72, 3.6), f"tuned part {table.protocol.key}") as (figure, finish):
         axes = figure.add_subplot()
         for number, (key, members) in enumerate(sorted(lines.items(), reverse=True)):
             points = sorted((_stages_tuned(row, stages), row) for row in members if row.summaries[0].mean is not None)
@@ -71,10 +59,10 @@ def draw_tuned_part(table: Table) -> Picture | None:
         f"for themselves. The best part, {_part(best)}, errs on {_figure_of(best)}."
     )
     told = "; ".join(f"{row.label} {_figure_of(row)}" for row in rows)
-    return Picture(svg, caption, f"Line chart of mean error against the number of stages that learn: {told}.")
+    return Figure(svg, caption, f"Line chart of mean error against the number of stages that learn: {told}.")
 
 
-def _stages_tuned(row: Row, stages: int) -> int:
+def _stages_tuned(row: ResultRow, stages: int) -> int:
     stage = int(row.settings["stage"])
     return {"up_to": stage, "from": stages - stage + 1}.get(str(row.settings["part"]), 1)
 
@@ -83,20 +71,20 @@ def _part_name(tuned: str, part: str) -> str:
     return f"{_TUNED[tuned]}, " + {"up_to": "from the input on", "from": "from the output back", "stage": "alone"}[part]
 
 
-def _part(row: Row) -> str:
+def _part(row: ResultRow) -> str:
     where = {"up_to": "all stages up to", "from": "all stages from", "stage": "stage"}[str(row.settings["part"])]
     return f"{_TUNED[str(row.settings['tuned'])]} of {where} {row.settings['stage']}"
 
 
-def _draw_points(axes: Axes, places: Sequence[float], rows: Sequence[Row], number: int, label: str) -> None:
+def _draw_points(axes: Axes, places: Sequence[float], rows: Sequence[ResultRow], number: int, label: str) -> None:
     means = [row.summaries[0].mean or 0.0 for row in rows]
     spreads = [row.summaries[0].spread or 0.0 for row in rows]
     axes.errorbar(
         places,
         means,
         yerr=spreads if any(spreads) else None,
-        color=_SERIES[1 + number % SERIES],
-        linestyle=_DASHES[number % 2],
+        color=SERIES[1 + number % SERIES_COLORS],
+        linestyle=DASHES[number % 2],
         linewidth=1.6,
         marker="o",
         markersize=4.0,
@@ -105,11 +93,11 @@ def _draw_points(axes: Axes, places: Sequence[float], rows: Sequence[Row], numbe
     )
 
 
-def _draw_level(axes: Axes, row: Row, turn: int) -> None:
+def _draw_level(axes: Axes, row: ResultRow, turn: int) -> None:
     mean = row.summaries[0].mean
     if mean is None:
         return
-    axes.axhline(mean, color=_INK if row.method == "law" else _FAINT, linewidth=1.2, linestyle=_DASHES[turn % 2 + 1])
+    axes.axhline(mean, color=INK if row.method == "law" else FAINT, linewidth=1.2, linestyle=DASHES[turn % 2 + 1])
     axes.annotate(
         f"{row.label} {error_text(mean)}",
         (1.0, mean),
@@ -119,7 +107,7 @@ def _draw_level(axes: Axes, row: Row, turn: int) -> None:
         ha="right",
         va="bottom",
         fontsize=8,
-        color=_INK,
+        color=INK,
     )
 
 
@@ -132,24 +120,24 @@ def _error_axis(axes: Axes, values: Sequence[float]) -> None:
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 8.0)))
 
 
-def _figure_of(row: Row) -> str:
+def _figure_of(row: ResultRow) -> str:
     return f"{error_text(row.summaries[0].mean)}{spread_text(row.summaries[0].spread)} %"
 
 
 # --- figure 1b: error against FLOPs ----------------------------------------------------------------------------------
 
 
-def draw_error_against_flops(table: Table) -> Picture | None:
+def draw_error_against_flops(table: ResultTable) -> Figure | None:
     """Draw one point a method: its mean error against the operations of a whole step an image (Figure 1b)."""
-    rows = [row for row in table.rows if row.finished and cost_of(row).step_flops and row.summaries[0].mean is not None]
+    rows = [row for row in table.rows if row.finished and row.cost.step_flops and row.summaries[0].mean is not None]
     if len(rows) < 2:
         return None
-    with _figure((_WIDTH * 0.72, 3.6), f"flops {table.protocol.key}") as (figure, finish):
+    with svg_figure((WIDTH * 0.72, 3.6), f"flops {table.protocol.key}") as (figure, finish):
         axes = figure.add_subplot()
         for row, side in zip(rows, _sides(rows), strict=True):
             _draw_method(axes, table, row, side)
         axes.set_xscale("log")
-        axes.set(xlabel="floating-point operations of a step, an image", ylabel=f"error ({table.summaries[0]}), %")
+        axes.set(xlabel="floating-point operations of a step, an image", ylabel=f"error ({table.summary_names[0]}), %")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: flops_text(value)))
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.margins(x=0.14, y=0.12)
@@ -159,20 +147,20 @@ def draw_error_against_flops(table: Table) -> Picture | None:
         f"Error against the real cost of a step, forward and backward, {table.protocol.name}. Hollow: needs source "
         "data. The paper's own figure counts forward passes alone."
     )
-    told = "; ".join(f"{row.label} {_figure_of(row)} at {flops_text(cost_of(row).step_flops)}" for row in rows)
-    return Picture(svg, caption, f"Scatter chart of mean error against operations of a step: {told}.")
+    told = "; ".join(f"{row.label} {_figure_of(row)} at {flops_text(row.cost.step_flops)}" for row in rows)
+    return Figure(svg, caption, f"Scatter chart of mean error against operations of a step: {told}.")
 
 
-def _name_of(row: Row) -> str:
+def _name_of(row: ResultRow) -> str:
     return f"{row.label} {error_text(row.summaries[0].mean)}"
 
 
-def _sides(rows: Sequence[Row]) -> list[tuple[int, int]]:
+def _sides(rows: Sequence[ResultRow]) -> list[tuple[int, int]]:
     """Return on which side of its point each name goes, right or left and above or below, clear of names before it.
 
     Places are reckoned in points of the drawing, roughly: the axes are some 430 wide and 190 high.
     """
-    spots = [(math.log10(cost_of(row).step_flops or 1.0), row.summaries[0].mean or 0.0) for row in rows]
+    spots = [(math.log10(row.cost.step_flops or 1.0), row.summaries[0].mean or 0.0) for row in rows]
     (left, right), (low, high) = ((min(axis), max(axis)) for axis in zip(*spots, strict=True))
     points = [(430.0 * (x - left) / (right - left or 1.0), 190.0 * (y - low) / (high - low or 1.0)) for x, y in spots]
     taken: list[tuple[float, float, float, float]] = [(x - 4, y - 4, x + 4, y + 4) for x, y in points]
@@ -196,9 +184,9 @@ def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, 
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-def _draw_method(axes: Axes, table: Table, row: Row, side: tuple[int, int]) -> None:
-    flops, mean = cost_of(row).step_flops or 0.0, row.summaries[0].mean or 0.0
-    colour = _SERIES[colour_index(table, row)]
+def _draw_method(axes: Axes, table: ResultTable, row: ResultRow, side: tuple[int, int]) -> None:
+    flops, mean = row.cost.step_flops or 0.0, row.summaries[0].mean or 0.0
+    colour = series_style(table, row)["color"]
     axes.errorbar(
         [flops],
         [mean],
@@ -218,14 +206,14 @@ def _draw_method(axes: Axes, table: Table, row: Row, side: tuple[int, int]) -> N
         textcoords="offset points",
         ha="left" if side[0] > 0 else "right",
         fontsize=8.5,
-        color=_INK,
+        color=INK,
     )
 
 
 # --- ablations: error against a setting ------------------------------------------------------------------------------
 
 
-def draw_sweep(comparisons: Sequence[Comparison], setting: str, name: str) -> Picture | None:
+def draw_sweep(comparisons: Sequence[Comparison], setting: str, name: str) -> Figure | None:
     """Draw error against one setting, a panel a table, the paper's figures beside ours (Tables 4, 5, 9 and 10)."""
     panels = [(item, sweep_rows(item.table, setting)) for item in comparisons]
     panels = [(item, rows) for item, rows in panels if len(rows) > 1]
@@ -233,15 +221,19 @@ def draw_sweep(comparisons: Sequence[Comparison], setting: str, name: str) -> Pi
         return None
     key = " ".join(item.table.protocol.key for item, _ in panels)
     told = []
-    with _figure((_WIDTH, 3.2), f"sweep {setting} {key}") as (figure, finish):
+    with svg_figure((WIDTH, 3.2), f"sweep {setting} {key}") as (figure, finish):
         for axes, (item, rows) in zip(_panels(figure, len(panels)), panels, strict=True):
             values = [row.settings[setting] for row in rows]
             _draw_points(axes, range(len(rows)), rows, 2, "ours")
-            theirs = {id(line.row): line.theirs.mean for line in item.rows if line.theirs and not line.remarks}
+            theirs = {
+                id(line.row): line.published.mean
+                for line in item.rows
+                if line.published and not line.setting_differences
+            }
             known = [(place, theirs[id(row)]) for place, row in enumerate(rows) if id(row) in theirs]
             axes.plot(*zip(*known, strict=True), **_THEIRS) if known else None
             axes.set_xticks(range(len(rows)), [f"{value:g}" for value in values])
-            axes.set_title(item.table.protocol.name, loc="left", fontsize=8.5, color=_FAINT)
+            axes.set_title(item.table.protocol.name, loc="left", fontsize=8.5, color=FAINT)
             axes.set(xlabel=name, ylabel="error, %")
             _error_axis(axes, [*(row.summaries[0].mean or 0.0 for row in rows), *(mean for _, mean in known)])
             told.append(
@@ -251,12 +243,12 @@ def draw_sweep(comparisons: Sequence[Comparison], setting: str, name: str) -> Pi
         _legend(figure)
         svg = finish()
     caption = f"Error against {name}; whiskers are the standard deviation over seeds."
-    return Picture(svg, caption, f"Line charts of mean error against {name}. {' '.join(told)}.")
+    return Figure(svg, caption, f"Line charts of mean error against {name}. {' '.join(told)}.")
 
 
 _THEIRS: dict[str, Any] = {
-    "color": _FAINT,
-    "linestyle": _DASHES[1],
+    "color": FAINT,
+    "linestyle": DASHES[1],
     "linewidth": 1.2,
     "marker": "s",
     "markersize": 3.0,
@@ -264,10 +256,10 @@ _THEIRS: dict[str, Any] = {
 }
 
 
-def sweep_rows(table: Table, setting: str) -> list[Row]:
+def sweep_rows(table: ResultTable, setting: str) -> list[ResultRow]:
     """Return the finished rows that tell a setting, the rest of their settings alike, by its value."""
     told = [row for row in table.rows if row.finished and isinstance(row.settings.get(setting), int | float)]
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[ResultRow]] = {}
     for row in told:
         rest = value_text({name: value for name, value in row.settings.items() if name != setting})
         groups.setdefault(rest, []).append(row)
@@ -275,11 +267,11 @@ def sweep_rows(table: Table, setting: str) -> list[Row]:
     return sorted(largest, key=lambda row: float(row.settings[setting]))
 
 
-def _panels(figure: Figure, count: int) -> list[Axes]:
+def _panels(figure: Canvas, count: int) -> list[Axes]:
     return list(figure.subplots(1, count, squeeze=False)[0])
 
 
-def _legend(figure: Figure) -> None:
+def _legend(figure: Canvas) -> None:
     """Draw one legend for all panels, every name once."""
     named: dict[str, Any] = {}
     for axes in figure.axes:
@@ -291,13 +283,13 @@ def _legend(figure: Figure) -> None:
 # --- figures 3, 4 and 5: what layers are worth -----------------------------------------------------------------------
 
 
-def draw_weights_along_network(profiles: Sequence[Profile]) -> Picture | None:
+def draw_weights_along_network(profiles: Sequence[Profile]) -> Figure | None:
     """Draw scaled layer weights along the network, a row a corruption, a column a dataset (Figure 3)."""
     columns = {place: met for place, met in by_network(profiles).items() if NOISE in met or BLUR in met}
     if not columns:
         return None
     shown = [domain for domain in (NOISE, BLUR) if any(domain in met for met in columns.values())]
-    with _figure((_WIDTH, 0.7 + 2.0 * len(shown)), f"weights {' '.join(columns)}") as (figure, finish):
+    with svg_figure((WIDTH, 0.7 + 2.0 * len(shown)), f"weights {' '.join(columns)}") as (figure, finish):
         grid = figure.subplots(len(shown), len(columns), squeeze=False, sharey=True)
         for down, domain in enumerate(shown):
             for across, (place, met) in enumerate(columns.items()):
@@ -309,14 +301,14 @@ def draw_weights_along_network(profiles: Sequence[Profile]) -> Picture | None:
                 axes.set_ylabel(f"{_NAMES[domain]}\nweight" if across == 0 else "")
                 axes.set_xlabel("layer, from input to output" if down == len(shown) - 1 else "")
                 if down == 0:
-                    axes.set_title(place, loc="left", fontsize=9, color=_FAINT, pad=14)
+                    axes.set_title(place, loc="left", fontsize=9, color=FAINT, pad=14)
         svg = finish()
     used = [profile for met in columns.values() for profile in met.values()]
     caption = (
         "LAW's weight of every layer (a layer is a parameter tensor) after the last batch of one corruption alone, "
         f"seed {seeds_of(used)}. {_shares(used)}"
     )
-    return Picture(svg, caption, f"Bar charts of layer weights along the network. {_shares(used)}")
+    return Figure(svg, caption, f"Bar charts of layer weights along the network. {_shares(used)}")
 
 
 def _shares(profiles: Sequence[Profile]) -> str:
@@ -328,19 +320,19 @@ def _shares(profiles: Sequence[Profile]) -> str:
     return "; ".join(told) + "."
 
 
-def draw_source_against_target(profiles: Sequence[Profile]) -> Picture | None:
+def draw_source_against_target(profiles: Sequence[Profile]) -> Figure | None:
     """Draw unscaled weights of clean images and of corruptions over each other, a panel a network (Figure 4)."""
     panels = {place: met for place, met in by_network(profiles).items() if CLEAN in met and len(met) > 1}
     if not panels:
         return None
-    with _figure((_WIDTH, 3.4), f"unscaled {' '.join(panels)}") as (figure, finish):
+    with svg_figure((WIDTH, 3.4), f"unscaled {' '.join(panels)}") as (figure, finish):
         for axes, (place, met) in zip(_panels(figure, len(panels)), panels.items(), strict=True):
             for domain in _in_order(met):
                 layers = np.arange(len(met[domain].values))
                 axes.plot(layers, met[domain].values, linewidth=1.2, **_line(domain))
             _powers_of_ten(axes)
             _draw_stages(axes, met[CLEAN].layers, named=True)
-            axes.set_title(place, loc="left", fontsize=9, color=_FAINT, pad=14)
+            axes.set_title(place, loc="left", fontsize=9, color=FAINT, pad=14)
             axes.set(xlabel="layer, from input to output", ylabel="weight before scaling", xlim=(0, len(layers) - 1))
             axes.grid(axis="y")
         _legend(figure)
@@ -350,7 +342,7 @@ def draw_source_against_target(profiles: Sequence[Profile]) -> Picture | None:
         f"LAW's weights before the min-max scaler, {_whose(used)} (a layer is a parameter tensor; "
         f"{used[0].steps} batches, seed {seeds_of(used)}). {_middles(used)}"
     )
-    return Picture(svg, caption, f"Line chart of unscaled layer weights, source and target. {_middles(used)}")
+    return Figure(svg, caption, f"Line chart of unscaled layer weights, source and target. {_middles(used)}")
 
 
 def _whose(profiles: Sequence[Profile]) -> str:
@@ -365,13 +357,13 @@ def _middles(profiles: Sequence[Profile]) -> str:
     return f"Median over layers: {'; '.join(told)}."
 
 
-def draw_fisher_diagonal(profiles: Sequence[Profile]) -> Picture | None:
+def draw_fisher_diagonal(profiles: Sequence[Profile]) -> Figure | None:
     """Draw the mean of every layer's Fisher diagonal, a panel a domain, a row a network (Figure 5)."""
     rows = {place: met for place, met in by_network(profiles).items() if len(met) > 1}
     if not rows:
         return None
     across = _in_order({domain: None for met in rows.values() for domain in met})
-    with _figure((_WIDTH, 0.7 + 2.3 * len(rows)), f"diagonal {' '.join(rows)}") as (figure, finish):
+    with svg_figure((WIDTH, 0.7 + 2.3 * len(rows)), f"diagonal {' '.join(rows)}") as (figure, finish):
         grid = figure.subplots(len(rows), len(across), squeeze=False, sharey="row")
         for down, (place, met) in enumerate(rows.items()):
             floor = _floor([fisher_diagonal(profile) for profile in met.values()])
@@ -384,7 +376,7 @@ def draw_fisher_diagonal(profiles: Sequence[Profile]) -> Picture | None:
                 axes.set_ylabel(f"{place}\ndiagonal of the Fisher" if place_of == 0 else "")
                 axes.set_xlabel("layer, from input to output" if down == len(rows) - 1 else "")
                 if down == 0:
-                    axes.set_title(_named(domain), loc="left", fontsize=9, color=_FAINT, pad=14)
+                    axes.set_title(_named(domain), loc="left", fontsize=9, color=FAINT, pad=14)
         svg = finish()
     used = [profile for met in rows.values() for profile in met.values()]
     told = "; ".join(
@@ -394,7 +386,7 @@ def draw_fisher_diagonal(profiles: Sequence[Profile]) -> Picture | None:
         "Diagonal of the Fisher information, the mean over the entries of a layer and over batches: the squared weight "
         f"before scaling over {used[0].steps} batches, seed {seeds_of(used)}. Median over layers: {told}."
     )
-    return Picture(svg, caption, f"Bar charts of the Fisher diagonal a layer. Median over layers: {told}.")
+    return Figure(svg, caption, f"Bar charts of the Fisher diagonal a layer. Median over layers: {told}.")
 
 
 def fisher_diagonal(profile: Profile) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -412,13 +404,13 @@ def _named(domain: str) -> str:
 
 
 def _line(domain: str) -> dict[str, Any]:
-    return {"color": _COLOURS.get(domain, _SERIES[4]), "label": _named(domain)}
+    return {"color": _COLOURS.get(domain, SERIES[4]), "label": _named(domain)}
 
 
 def _draw_profile(
     axes: Axes, profile: Profile, values: np.ndarray[Any, np.dtype[np.float64]], *, floor: float = 0.0
 ) -> None:
-    colour = _COLOURS.get(profile.domain, _SERIES[4])
+    colour = _COLOURS.get(profile.domain, SERIES[4])
     edges = np.arange(len(values) + 1) - 0.5
     axes.stairs(np.maximum(values, floor), edges, fill=True, color=colour, baseline=floor)
     axes.set_xlim(-0.5, len(values) - 0.5)
@@ -439,10 +431,10 @@ def _powers_of_ten(axes: Axes) -> None:
 
 def _draw_stages(axes: Axes, layers: Sequence[str], *, named: bool) -> None:
     """Draw a line where a stage of the network begins, its name above."""
-    stages = _stages(layers)
-    for start, stop in _stretches(stages):
+    stages = layer_stages(layers)
+    for start, stop in constant_segments(stages):
         if start:
-            axes.axvline(start - 0.5, color=_LINE, linewidth=0.8, zorder=0.5)
+            axes.axvline(start - 0.5, color=LINE, linewidth=0.8, zorder=0.5)
         if named and stages[start] and stop - start > 0.06 * len(layers):
             axes.text(
                 (start + stop - 1) / 2,
@@ -452,5 +444,5 @@ def _draw_stages(axes: Axes, layers: Sequence[str], *, named: bool) -> None:
                 ha="center",
                 va="bottom",
                 fontsize=7.2,
-                color=_FAINT,
+                color=FAINT,
             )

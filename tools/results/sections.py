@@ -6,23 +6,24 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from driftlaw.records import RunRecord
-from driftlaw.reports.figures import Picture, draw_error_by_round
-from driftlaw.reports.published_rows import Comparison
-from driftlaw.reports.tables import Table
+from driftlaw.reports.document import Figure
+from driftlaw.reports.figures import draw_error_by_round
+from driftlaw.reports.published import Comparison
+from driftlaw.reports.result_table import ResultTable
 from tools.results import claims as findings
 from tools.results import paper_figures
 from tools.results.claims import Finding
 from tools.results.layer_profiles import LAYER_SHARPNESS, LAYER_WEIGHTS, layer_profiles
 
 Judge = Callable[[Sequence[Comparison]], list[Finding]]
-Draw = Callable[[Sequence[Comparison]], list[tuple[str, Picture | None]]]
+Draw = Callable[[Sequence[Comparison]], list[tuple[str, Figure | None]]]
 
 
 def _nothing_found(comparisons: Sequence[Comparison]) -> list[Finding]:
     return []
 
 
-def _nothing_drawn(comparisons: Sequence[Comparison]) -> list[tuple[str, Picture | None]]:
+def _nothing_drawn(comparisons: Sequence[Comparison]) -> list[tuple[str, Figure | None]]:
     return []
 
 
@@ -53,7 +54,7 @@ class Chapter:
     setting: str = ""
 
 
-def _each(find: Callable[[Table], list[Finding]]) -> Judge:
+def _each(find: Callable[[ResultTable], list[Finding]]) -> Judge:
     return lambda comparisons: [found for item in comparisons for found in find(item.table)]
 
 
@@ -73,8 +74,8 @@ def _tuned(comparisons: Sequence[Comparison]) -> list[Finding]:
     return [found for item in comparisons for found in findings.find_tuned(item)]
 
 
-def _drawn_each(draw: Callable[[Table], Picture | None]) -> Draw:
-    def draw_each(comparisons: Sequence[Comparison]) -> list[tuple[str, Picture | None]]:
+def _drawn_each(draw: Callable[[ResultTable], Figure | None]) -> Draw:
+    def draw_each(comparisons: Sequence[Comparison]) -> list[tuple[str, Figure | None]]:
         drawn = [(item.table, picture) for item in comparisons if (picture := draw(item.table)) is not None]
         shorts = [_short(table) for table, _ in drawn]
         return [
@@ -85,17 +86,17 @@ def _drawn_each(draw: Callable[[Table], Picture | None]) -> Draw:
     return draw_each
 
 
-def _short(table: Table) -> str:
+def _short(table: ResultTable) -> str:
     header = table.rows[0].first.header
     return f"{header['stream']['dataset']['name']}-{header['model']['name']}".replace(":", "-")
 
 
 def _sweep(
-    number: int, title: str, setting: str, name: str, *finds: Callable[[Table, str, str], list[Finding]]
+    number: int, title: str, setting: str, name: str, *finds: Callable[[ResultTable, str, str], list[Finding]]
 ) -> Chapter:
     """Return the chapter of a table of the paper whose rows are values of one setting, by its ``name`` in the paper."""
 
-    def judging(find: Callable[[Table, str, str], list[Finding]]) -> Judge:
+    def judging(find: Callable[[ResultTable, str, str], list[Finding]]) -> Judge:
         return _each(lambda table: find(table, setting, name))
 
     return Chapter(
@@ -112,17 +113,17 @@ def _records(comparisons: Iterable[Comparison]) -> list[RunRecord]:
     return [record for item in comparisons for row in item.table.rows for record in row.records if record.finished]
 
 
-def _scaled(comparisons: Sequence[Comparison]) -> list[tuple[str, Picture | None]]:
+def _scaled(comparisons: Sequence[Comparison]) -> list[tuple[str, Figure | None]]:
     profiles = layer_profiles(_records(comparisons), LAYER_WEIGHTS)
     return [("", paper_figures.draw_weights_along_network(profiles))]
 
 
-def _unscaled(comparisons: Sequence[Comparison]) -> list[tuple[str, Picture | None]]:
+def _unscaled(comparisons: Sequence[Comparison]) -> list[tuple[str, Figure | None]]:
     profiles = layer_profiles(_records(comparisons), LAYER_SHARPNESS)
     return [("", paper_figures.draw_source_against_target(profiles))]
 
 
-def _diagonal(comparisons: Sequence[Comparison]) -> list[tuple[str, Picture | None]]:
+def _diagonal(comparisons: Sequence[Comparison]) -> list[tuple[str, Figure | None]]:
     profiles = layer_profiles(_records(comparisons), LAYER_SHARPNESS)
     return [("", paper_figures.draw_fisher_diagonal(profiles))]
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from driftlaw.errors import DataError
 from driftlaw.records.tuning_file import TUNING_FORMAT
-from driftlaw.reports.format import counted, listed, tidy_command, value_text
-from driftlaw.reports.render_markdown import escaped
+from driftlaw.reports.format import counted, listed, value_text
+from driftlaw.reports.render_markdown import escape
+from tools.results.commands import tidy_command
 
 
 def describe_choices(root: Path, folder: Path) -> list[str]:
@@ -41,7 +42,7 @@ def _describe(document: Mapping[str, Any]) -> str:
     chosen = ", ".join(f"{name} {value_text(value)}" for name, value in document["chosen"].items())
     stays = document["chosen"] == trials[0]["tried"]  # the preset's own values are tried first
     told = "the preset's own: its row in the tables is the tuned one too" if stays else "not the preset's"
-    tried = counted(len(trials), "trial", "trials")
+    tried = counted(len(trials), "trial")
     why = "erred least"
     tied = sum(trial["tied"] for trial in trials) if document.get("choose") == "gentlest" else 0
     if tied == 1:
@@ -49,5 +50,5 @@ def _describe(document: Mapping[str, Any]) -> str:
     elif tied:
         why = f"was the gentlest of {tied} that cannot be told from the lowest"
     edges = document.get("at_the_edge") or []
-    edge = f"; at the edge of what was tried: {escaped(listed(edges))}" if edges else ""
-    return f"{escaped(document['preset'])}, {escaped(method)}: of {tried} {escaped(chosen)} {why}, {told}{edge}"
+    edge = f"; at the edge of what was tried: {escape(listed(edges))}" if edges else ""
+    return f"{escape(document['preset'])}, {escape(method)}: of {tried} {escape(chosen)} {why}, {told}{edge}"

@@ -3,7 +3,7 @@ from statistics import fmean
 import pytest
 
 from driftlaw.errors import UsageError
-from driftlaw.reports.published_tables import FOLDER, TABLES, paper_protocol, paper_table
+from driftlaw.reports.published import FOLDER, TABLES, paper_protocol, paper_table
 
 METHODS = {"source", "norm", "tent", "cotta", "adacontrast", "rmt", "gtta", "law", "autorgn"}
 DATASETS = {"cifar10-c", "cifar100-c", "imagenet-c"}
@@ -17,7 +17,7 @@ def figures(number):
 
 
 @pytest.mark.parametrize("number", TABLES)
-def test_a_table_is_whole_and_names_itself(number):
+def test_table_is_complete(number):
     table = paper_table(number)
     assert table.source.endswith(f"Table {number}")
     assert table.about
@@ -27,22 +27,22 @@ def test_a_table_is_whole_and_names_itself(number):
     assert all(0 < row.mean < 100 for row in table.rows)
 
 
-def test_every_file_of_the_folder_is_read():
+def test_folder_contains_the_tables_and_the_protocol():
     assert {path.name for path in FOLDER.iterdir()} == {*(f"table{number}.toml" for number in TABLES), "protocol.toml"}
 
 
-def test_a_table_that_is_not_there_is_refused():
+def test_unknown_table_is_an_error():
     with pytest.raises(UsageError, match="Unknown table of the paper '11'"):
         paper_table(11)
 
 
-def test_the_printed_means_are_those_of_the_printed_errors():
+def test_means_agree_with_errors():
     for row in paper_table(1).rows:
-        assert tuple(row.errors) == paper_protocol().corruptions
+        assert list(row.errors) == paper_protocol().corruptions
         assert fmean(row.errors.values()) == pytest.approx(row.mean, abs=0.05 + 1e-9), (row.dataset, row.method)
 
 
-def test_the_printed_changes_are_those_of_the_printed_errors_but_for_two():
+def test_changes_agree_with_errors_except_for_two():
     continual = {key[:3]: row.mean for key, row in figures(1).items()}
     tent = {row.dataset: row.mean for row in paper_table(3).rows if row.method == "tent"}
     gaps = {
@@ -55,7 +55,7 @@ def test_the_printed_changes_are_those_of_the_printed_errors_but_for_two():
         assert any(method in remark for remark in paper_table(number).remarks)
 
 
-def test_tables_that_print_the_same_run_agree():
+def test_tables_with_the_same_runs_agree():
     continual = figures(1)
     for number in (6, 7, 8):
         for key, row in figures(number).items():
@@ -67,7 +67,7 @@ def test_tables_that_print_the_same_run_agree():
 @pytest.mark.parametrize(
     ("number", "setting"), [(4, "consistency_weight"), (5, "tau"), (9, "fisher_decay"), (10, "tau")]
 )
-def test_what_varies_a_setting_holds_the_papers_own_value(number, setting):
+def test_ablations_contain_the_default_setting(number, setting):
     for name, dataset in paper_protocol().datasets.items():
         own = [
             row
@@ -79,12 +79,12 @@ def test_what_varies_a_setting_holds_the_papers_own_value(number, setting):
         assert own[0].mean == min(row.mean for row in paper_table(number).rows if row.dataset == name)
 
 
-def test_a_gradual_row_has_two_summaries():
+def test_gradual_row_has_two_summaries():
     row = next(row for row in paper_table(2).rows if (row.dataset, row.method) == ("cifar10-c", "law"))
     assert row.summaries == (9.6, 11.4)
 
 
-def test_a_records_names_lead_to_the_papers():
+def test_names_in_records_are_mapped_to_the_paper():
     protocol = paper_protocol()
     assert protocol.dataset_of("cifar10-embedded").name == "cifar10-c"
     assert protocol.dataset_of("mnist") is None

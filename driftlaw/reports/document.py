@@ -1,0 +1,143 @@
+"""Document model: what a report contains, independent of the format it is rendered to.
+
+:mod:`driftlaw.reports.build` fills a document with text. Renderers only decide about layout and escaping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table.
+
+    Attributes:
+        text: The value as text.
+        spread: The standard deviation as text (``" ± 0.06"``), or empty.
+        mark: ``best`` (bold), ``second`` (underlined) or empty.
+        details: Further lines in smaller type, such as the settings of a row.
+        warning: A line that must stand out, such as the progress of an unfinished run.
+        series: Index of the color that this row has in the figures, or None.
+    """
+
+    text: str
+    spread: str = ""
+    mark: str = ""
+    details: tuple[str, ...] = ()
+    warning: str = ""
+    series: int | None = None
+
+    @property
+    def value(self) -> str:
+        """The text with its spread."""
+        return self.text + self.spread
+
+    @property
+    def label(self) -> str:
+        """The text with its details and warning on one line."""
+        line = " ".join([self.text, *self.details])
+        return f"{line} ({self.warning})" if self.warning else line
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        heading: Short heading.
+        kind: What its cells contain: a ``label`` of the row, a ``number``, ``text``, a ``flag`` (yes or no),
+            ``code``, or a ``list`` of code fragments.
+        full_name: Unabbreviated heading, or empty.
+        starts_group: True if a rule separates this column from the one before.
+    """
+
+    heading: str
+    kind: Literal["label", "number", "text", "flag", "code", "list"] = "number"
+    full_name: str = ""
+    starts_group: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; the first column contains the labels of the rows.
+
+    Attributes:
+        title: What the table shows; used where a table needs a name, such as for screen readers.
+        columns: The columns.
+        rows: One tuple of cells per row, with one cell per column.
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure.
+
+    Attributes:
+        svg: The drawing as an ``<svg>`` element whose colors are CSS variables of the page.
+        caption: Caption.
+        description: Description of the contents for readers who cannot see the figure.
+    """
+
+    svg: str
+    caption: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """A paragraph.
+
+    Attributes:
+        text: The paragraph.
+        kind: ``summary`` (the result in one sentence), ``caption`` (how to read a table), ``warning`` (what limits a
+            comparison) or ``protocol`` (how the runs were made).
+        items: The same as (name, value) pairs, for formats that have definition lists.
+    """
+
+    text: str
+    kind: Literal["summary", "caption", "warning", "protocol"]
+    items: tuple[tuple[str, str], ...] = ()
+
+
+Block = Table | Figure | Note
+BlockType = TypeVar("BlockType", Table, Figure, Note)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with tables, figures and notes in reading order, and subsections after them."""
+
+    title: str
+    blocks: tuple[Block, ...]
+    subsections: tuple[Section, ...] = ()
+    key: str = ""
+
+    def walk(self) -> Iterator[Block]:
+        """Iterate over the blocks of this section and of its subsections."""
+        yield from self.blocks
+        for section in self.subsections:
+            yield from section.walk()
+
+    def find(self, block_type: type[BlockType]) -> list[BlockType]:
+        """Return all blocks of one type, in reading order."""
+        return [block for block in self.walk() if isinstance(block, block_type)]
+
+    def notes(self, kind: str) -> list[str]:
+        """Return the text of all notes of one kind."""
+        return [note.text for note in self.find(Note) if note.kind == kind]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A report: a title, one section per protocol, and the command that generates it again."""
+
+    title: str
+    sections: tuple[Section, ...]
+    command: str | None = None
