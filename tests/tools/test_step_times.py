@@ -6,7 +6,7 @@ import pytest
 
 from driftlaw.errors import DataError
 from driftlaw.reports import build_report, make_tables
-from tests.reports import bench_records
+from tests.benchmarks import bench_records
 from tests.reports.example_records import make_record, write_record
 from tools.results.make import make_results
 from tools.results.step_times import read_step_times, step_times
@@ -97,7 +97,7 @@ def test_record_without_settings_is_an_error(tmp_path):
         row.pop("settings_in_full", None)
     path = tmp_path / "step.json"
     path.write_text(json.dumps(record), encoding="utf-8")
-    with pytest.raises(DataError, match="Run driftlaw bench again"):
+    with pytest.raises(DataError, match="Run python -m benchmarks step again"):
         read_step_times(path)
 
 
