@@ -1,4 +1,4 @@
-"""A Lightning callback that lets the network of a LightningModule adapt while it is tested or predicts."""
+"""Lightning callback that adapts the model of a LightningModule during ``test`` and ``predict``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from driftlaw._deprecated import renamed_keywords
 from driftlaw.base import Adapter
 from driftlaw.errors import UsageError
 from driftlaw.methods import make_adapter
@@ -15,8 +16,8 @@ from driftlaw.settings import merge, read_preset
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
 
-def _find_callback() -> tuple[type, str]:
-    """Return Lightning's Callback, and where there is none, why not."""
+def _import_callback() -> tuple[type, str]:
+    """Return Lightning's Callback and an empty string, or object and the reason why Lightning cannot be imported."""
     reasons = []
     for package in PACKAGES:
         try:
@@ -26,28 +27,29 @@ def _find_callback() -> tuple[type, str]:
     return object, "; ".join(reasons)
 
 
-Callback, NO_LIGHTNING = _find_callback()
+Callback, IMPORT_ERROR = _import_callback()
 
 
 class AdaptWhileTesting(Callback):  # type: ignore[misc, valid-type]
-    """Puts an adapter in the place of a LightningModule's network for ``test`` and ``predict``, and takes it out again.
+    """Replaces the model of a LightningModule by an adapter during ``test`` and ``predict``, and restores it after.
 
-    The module's own steps stay as they are: what they call as their network answers and learns. Training and validation
-    never see the adapter, and afterwards the network is the one it was. Every test or prediction starts from it anew;
-    the adapter of the last one stays in ``adapter``.
+    The steps of the module stay unchanged: what they call as their model predicts and adapts. Training and validation
+    never use the adapter. Every test or prediction starts from the module's own model. The adapter of the last one is
+    in the attribute ``adapter``.
 
     Args:
-        method: a name of ``driftlaw.list_methods()``.
-        network: the attribute that holds the network; needed where the module has several with parameters.
-        preset: a benchmark whose settings for the method are taken.
-        seed: drives all randomness.
-        source: the training data, for methods that need it.
-        **settings: the method's settings, over those of the preset.
+        method: one of ``driftlaw.list_methods()``.
+        network: attribute of the module that contains the model. Needed if several attributes have parameters.
+        preset: benchmark whose settings for the method are used.
+        seed: seed of all randomness.
+        train_data: training data, for methods that need it. ``source`` is a deprecated alias.
+        **settings: settings of the method. They override those of the preset.
 
     Example:
         ``Trainer(callbacks=[AdaptWhileTesting("law", statistics="window")]).test(module, loader)``
     """
 
+    @renamed_keywords(source="train_data")
     def __init__(
         self,
         method: str = "law",
@@ -55,62 +57,57 @@ class AdaptWhileTesting(Callback):  # type: ignore[misc, valid-type]
         network: str | None = None,
         preset: str | None = None,
         seed: int = 0,
-        source: Any = None,
+        train_data: Any = None,
         **settings: Any,
     ) -> None:
-        if NO_LIGHTNING:
-            raise UsageError(f"this callback needs Lightning: pip install lightning ({NO_LIGHTNING})")
+        if IMPORT_ERROR:
+            raise UsageError(f"This callback needs Lightning ({IMPORT_ERROR}). Install it: pip install lightning")
         super().__init__()
-        of_preset = read_preset(preset).get("methods", {}).get(method, {}) if preset else {}
-        self.method, self.settings = method, merge(of_preset, settings)
-        self.network, self.seed, self.source = network, seed, source
+        preset_settings = read_preset(preset).get("methods", {}).get(method, {}) if preset else {}
+        self.method, self.settings = method, merge(preset_settings, settings)
+        self.network, self.seed, self.train_data = network, seed, train_data
         self.adapter: Adapter | None = None
         self._replaced: tuple[nn.Module, str, nn.Module] | None = None
 
     def on_test_start(self, trainer: Any, pl_module: nn.Module) -> None:
-        """Put the adapter in."""
-        self._put_in(pl_module)
+        """Replace the model by an adapter."""
+        self._insert_adapter(pl_module)
 
     def on_predict_start(self, trainer: Any, pl_module: nn.Module) -> None:
-        """Put the adapter in."""
-        self._put_in(pl_module)
+        """Replace the model by an adapter."""
+        self._insert_adapter(pl_module)
 
     def on_test_end(self, trainer: Any, pl_module: nn.Module) -> None:
-        """Take the adapter out."""
-        self._take_out()
+        """Restore the model."""
+        self._restore_model()
 
     def on_predict_end(self, trainer: Any, pl_module: nn.Module) -> None:
-        """Take the adapter out."""
-        self._take_out()
+        """Restore the model."""
+        self._restore_model()
 
     def on_exception(self, trainer: Any, pl_module: nn.Module, exception: BaseException) -> None:
-        """Take the adapter out."""
-        self._take_out()
+        """Restore the model."""
+        self._restore_model()
 
-    def _put_in(self, module: nn.Module) -> None:
-        name = self.network or _only_network(module)
-        network = getattr(module, name, None)
-        if not isinstance(network, nn.Module):
-            found = ", ".join(name for name, _ in module.named_children()) or "none"
-            raise UsageError(f"{type(module).__name__} has no network «{name}»; its networks: {found}")
-        self.adapter = make_adapter(self.method, network, self.settings, seed=self.seed, train_data=self.source)
-        self._replaced = (module, name, network)
+    def _insert_adapter(self, module: nn.Module) -> None:
+        kind = type(module).__name__
+        children = [name for name, _ in module.named_children()]
+        trainable = [name for name, child in module.named_children() if any(True for _ in child.parameters())]
+        if self.network is None and len(trainable) != 1:
+            raise UsageError(
+                f"{kind} has {len(trainable)} attributes with parameters ({', '.join(trainable) or 'none'}), so the "
+                "model to adapt is not clear. Name it: AdaptWhileTesting(network='…')."
+            )
+        name = self.network or trainable[0]
+        model = getattr(module, name, None)
+        if not isinstance(model, nn.Module):
+            raise UsageError(f"{kind} has no model '{name}'. Its modules: {', '.join(children) or 'none'}.")
+        self.adapter = make_adapter(self.method, model, self.settings, seed=self.seed, train_data=self.train_data)
+        self._replaced = (module, name, model)
         setattr(module, name, self.adapter)
 
-    def _take_out(self) -> None:
+    def _restore_model(self) -> None:
         if self._replaced is not None:
-            module, name, network = self._replaced
-            setattr(module, name, network)
+            module, name, model = self._replaced
+            setattr(module, name, model)
             self._replaced = None
-
-
-def _only_network(module: nn.Module) -> str:
-    """Return the name of the one child of a module that has parameters."""
-    names = [name for name, child in module.named_children() if any(True for _ in child.parameters())]
-    if len(names) != 1:
-        found = ", ".join(names) or "none"
-        raise UsageError(
-            f"{type(module).__name__} holds {len(names)} networks with parameters ({found}): expected one; "
-            "say which as network=…"
-        )
-    return names[0]

@@ -1,4 +1,4 @@
-"""How a source network is made: its augmentations, its loop, its record."""
+"""Training of source models: recipe, augmentation, and a resumable loop that writes weights and a record."""
 
 from driftlaw.training.loop import Training, train
 from driftlaw.training.recipe import Recipe

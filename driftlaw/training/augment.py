@@ -1,4 +1,4 @@
-"""Random crops and flips for training: a draw an image, the whole batch at once, on the device."""
+"""Random crops and flips of a whole batch on its device, drawn per image."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from torch import Tensor
 
 
 def crop_and_flip(images: Tensor, generator: torch.Generator, *, padding: int, flip: bool) -> Tensor:
-    """Return images (n, c, h, w) of the same dtype, each cropped at random from its padded self and maybe mirrored.
+    """Return images (n, c, h, w) of the same dtype, each randomly cropped from its padded version and maybe mirrored.
 
     Args:
         images: any dtype, on the generator's device.
-        generator: drives the draws.
-        padding: pixels of black on each side.
-        flip: whether half of the images are mirrored.
+        generator: source of randomness.
+        padding: black pixels added on each side before cropping.
+        flip: mirror each image with probability 1/2.
     """
     count, _, height, width = images.shape
     device = images.device
@@ -25,6 +25,6 @@ def crop_and_flip(images: Tensor, generator: torch.Generator, *, padding: int, f
     if flip:
         mirrored = torch.rand(count, 1, generator=generator, device=device) < 0.5
         columns = torch.where(mirrored, columns.flip(1), columns)
-    # one gather: the channel axis is kept whole between two index arrays, so it comes last
-    chosen = padded[torch.arange(count, device=device)[:, None, None], :, rows[:, :, None], columns[:, None, :]]
-    return chosen.permute(0, 3, 1, 2)
+    # The slice between index arrays moves the channel axis to the end.
+    cropped = padded[torch.arange(count, device=device)[:, None, None], :, rows[:, :, None], columns[:, None, :]]
+    return cropped.permute(0, 3, 1, 2)

@@ -1,12 +1,11 @@
-"""The training loop: data on the device, bf16 where it runs, resumable by epochs, weights and a record at the end."""
+"""Training loop: data on the device, mixed precision, resumable by epochs; writes weights and a record."""
 
 from __future__ import annotations
 
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,32 +14,38 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from driftlaw.checkpoints import load_checkpoint, save_checkpoint
+from driftlaw.checkpoints import load_checkpoint, save_checkpoint, sigterm_raises_exit
 from driftlaw.datasets import ImageDataset
 from driftlaw.errors import DataError
+from driftlaw.execution.graphs import GraphCache
 from driftlaw.files import sha256_of
 from driftlaw.hardware import environment, usable_precision
 from driftlaw.models import build_model, save_model, weights_sha256
 from driftlaw.records import RecordWriter
-from driftlaw.training.augment import crop_and_flip
-from driftlaw.training.augmix import Chains, augmix
-from driftlaw.training.capture import Replay
-from driftlaw.training.loss import loss_of
+from driftlaw.training.batches import AugmentedBatches
+from driftlaw.training.loss import training_loss
 from driftlaw.training.recipe import Recipe
 
 FORMAT = "driftlaw-train-1"
-CHECKPOINT_SECONDS = 30.0  # so that an epoch longer than this is never done twice
-SAVING_SHARE = 0.02  # of the time, at most, goes into checkpoints: those of a large network on a slow disk are rarer
-CHUNK_VALUES = 8192 * 3 * 32 * 32
-"""Values of images that a GPU augments at once. AugMix is some 800 small kernels whatever the number of images, which a
-host takes milliseconds to launch; for 8,192 mixed CIFAR images, the views of 32 steps, that is 26 launches a step, and
-the work takes half a gigabyte."""
+CHECKPOINT_SECONDS = 30.0  # smallest time between two checkpoints
+MAX_SAVING_SHARE = 0.02  # of the time is spent on checkpoints; large models on a slow disk are saved less often
 EVALUATION_BATCH = 1000
 
 
 @dataclass(frozen=True)
 class Training:
-    """What to train, on what, how, and where the weights go; record and checkpoint lie beside them."""
+    """A training run: model, data, recipe, and the file for the weights. Record and checkpoint are written beside it.
+
+    Attributes:
+        model_name: one of ``driftlaw list models``.
+        train_images: training split.
+        test_images: test split, for the accuracy in the record.
+        recipe: hyper-parameters.
+        weights: safetensors file to write.
+        device: device to train on.
+        seed: seed of the initial weights, the order of the images and their augmentation.
+        command: command line to store in the record.
+    """
 
     model_name: str
     train_images: ImageDataset
@@ -53,12 +58,12 @@ class Training:
 
     @property
     def record(self) -> Path:
-        """The JSONL file that tells how the weights were made."""
+        """JSONL file that records how the weights were trained."""
         return self.weights.with_suffix(".train.jsonl")
 
     @property
     def checkpoint(self) -> Path:
-        """The state to go on from after a kill; gone when the training is done."""
+        """File to resume from; it exists only while the training is unfinished."""
         return self.weights.with_suffix(".checkpoint.pt")
 
     def header(self, precision: str) -> dict[str, Any]:
@@ -76,24 +81,33 @@ class Training:
 
 
 def train(training: Training, *, progress: Callable[[dict[str, Any]], None] = lambda line: None) -> dict[str, Any]:
-    """Train to the end, from the last checkpoint where there is one; return the closing line of the record.
+    """Train a model, or resume from its checkpoint, and return the closing line of the record.
+
+    Ctrl-C and SIGTERM save the last complete epoch first. The same call then resumes the training and ends with the
+    same weights.
 
     Args:
-        training: what to do.
-        progress: called with each epoch's line.
+        training: what to train.
+        progress: called with the line of each epoch.
+
+    Raises:
+        DataError: if the loss is not finite, or the checkpoint is damaged or belongs to a different training.
     """
-    run = _Run(training)
+    run = _TrainingRun(training)
     fastest_kernels = torch.backends.cudnn.flags(enabled=True, benchmark=True)
     with fastest_kernels, RecordWriter(training.record, keep_lines=1 + run.epoch if run.epoch else 0) as record:
         if not run.epoch:
             record.write(training.header(run.precision))
         try:
-            while run.epoch < training.recipe.epochs:
-                line = run.next_epoch()
-                record.write(line)
-                progress(line)
-                run.maybe_save(record)
-        except KeyboardInterrupt:
+            with sigterm_raises_exit():
+                while run.epoch < training.recipe.epochs:
+                    line = run.train_epoch()
+                    record.write(line)
+                    progress(line)
+                    is_last = run.epoch == training.recipe.epochs
+                    if not is_last and checkpoint_due(time.monotonic(), run.saved_at, run.saving_seconds):
+                        run.save(record)
+        except (KeyboardInterrupt, SystemExit):
             run.save(record)
             raise
         closing = run.finish()
@@ -102,58 +116,69 @@ def train(training: Training, *, progress: Callable[[dict[str, Any]], None] = la
     return closing
 
 
-class _Run:
-    """A training under way: everything that changes from epoch to epoch."""
+def checkpoint_due(now: float, saved_at: float, saving_seconds: float) -> bool:
+    """Return True if it is time for the next checkpoint.
+
+    Args:
+        now: current time in seconds.
+        saved_at: time of the last checkpoint.
+        saving_seconds: how long it took to write.
+
+    >>> checkpoint_due(now=31, saved_at=0, saving_seconds=0.1), checkpoint_due(now=31, saved_at=0, saving_seconds=2)
+    (True, False)
+    """
+    return now - saved_at > max(CHECKPOINT_SECONDS, saving_seconds / MAX_SAVING_SHARE)
+
+
+class _TrainingRun:
+    """A training in progress: everything that changes from epoch to epoch."""
 
     def __init__(self, training: Training) -> None:
         self.training, self.recipe, self.device = training, training.recipe, training.device
         self.precision = usable_precision(self.recipe.precision, self.device)
         self.generator = torch.Generator(self.device).manual_seed(training.seed)
-        self.images, self.labels = _on_device(training.train_images, self.device)
-        with torch.random.fork_rng(devices=[]):  # the layers' initial weights are drawn from the global generator
+        images, labels = _to_tensors(training.train_images, self.device)
+        self.batches = AugmentedBatches(images, labels, self.recipe, self.generator)
+        with torch.random.fork_rng(devices=[]):  # initial weights are drawn from the global generator
             torch.manual_seed(training.seed)
-            self.model = build_model(
-                training.model_name,
-                num_classes=training.train_images.num_classes,
-                normalize=self.recipe.normalisation(),
-            )
+            classes, normalization = training.train_images.num_classes, self.recipe.normalisation()
+            self.model = build_model(training.model_name, num_classes=classes, normalize=normalization)
         self.model.to(self.device, memory_format=torch.channels_last)
+        on_gpu = self.device.type == "cuda"
         self.optimizer = torch.optim.SGD(
             self.model.parameters(),
-            lr=self.recipe.learning_rate,  # set anew at every step
+            lr=self.recipe.learning_rate,  # replaced at every step
             momentum=self.recipe.momentum,
             nesterov=self.recipe.momentum > 0,
             weight_decay=self.recipe.weight_decay,
-            fused=self.device.type == "cuda" or None,  # one kernel for all tensors; a CPU keeps its own way
+            fused=on_gpu or None,  # one kernel for all tensors
         )
         self.epoch = 0
-        self.last_whole: dict[str, Any] | None = None
+        self.last_epoch_state: dict[str, Any] | None = None
         self.saved_at, self.saving_seconds = time.monotonic(), 0.0
         if training.checkpoint.exists():
             self._resume()
-        self.loss_of = _maybe_compiled(loss_of, self.recipe.compiled, self.device)
-        captures = self.recipe.capture != "off" and self.device.type == "cuda"
-        self.replay = Replay(self._learn, self.device, must=self.recipe.capture == "on") if captures else None
-        # a graph reads the rate from its place on the device
-        self.rate_on_device = torch.zeros((), device=self.device) if captures else None
+        compiles = self.recipe.compiled == "yes" or (self.recipe.compiled == "auto" and on_gpu)
+        self.loss = torch.compile(training_loss, dynamic=False) if compiles else training_loss
+        self.graphs = GraphCache(self.recipe.capture)
+        # A captured graph reads the learning rate from device memory.
+        self.device_rate = torch.zeros((), device=self.device) if on_gpu and self.recipe.capture != "off" else None
 
-    def next_epoch(self) -> dict[str, Any]:
-        """Pass over all images once; return the epoch's line."""
+    def train_epoch(self) -> dict[str, Any]:
+        """Train on all images once and return the line of the epoch."""
         started = time.perf_counter()
         self.model.train()
-        with self.replay.on_stream() if self.replay else nullcontext():
-            order = torch.randperm(len(self.images), generator=self.generator, device=self.device)
-            batches = order.split(self.recipe.batch_size)
-            steps = ((self.epoch + number / len(batches), *batch) for number, batch in enumerate(self._load(batches)))
-            losses = [self._step(images, labels, epoch) for epoch, images, labels in steps]
-            loss = float(torch.stack(losses).mean())  # the only time in an epoch that the host waits for the device
+        losses = []
+        for number, (images, labels) in enumerate(self.batches):
+            losses.append(self._step(images, labels, self.epoch + number / len(self.batches)))
+        loss = float(torch.stack(losses).mean())  # the only time per epoch that the host waits for the device
         self.epoch += 1
         if not math.isfinite(loss):
             raise DataError(
-                f"the loss became {loss} in epoch {self.epoch} at a rate of up to {self.recipe.learning_rate}: give a "
-                "lower one with --set learning_rate=…"
+                f"The loss became {loss} in epoch {self.epoch}, at a learning rate of up to "
+                f"{self.recipe.learning_rate}. Use a lower one: --set learning_rate=…"
             )
-        self.last_whole = copy.deepcopy(self._state())
+        self.last_epoch_state = copy.deepcopy(self._state())
         rate = self.recipe.rate_at(self.epoch)
         timing = {"seconds": time.perf_counter() - started}
         return {"epoch": self.epoch, "loss": round(loss, 5), "learning_rate": round(rate, 6), "timing": timing}
@@ -161,66 +186,40 @@ class _Run:
     def _step(self, images: Tensor, labels: Tensor, epoch: float) -> Tensor:
         rate = self.recipe.rate_at(epoch)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate if self.rate_on_device is None else self.rate_on_device.fill_(rate)
-        return (self.replay or self._learn)(images, labels)
+            group["lr"] = rate if self.device_rate is None else self.device_rate.fill_(rate)
+        if len(labels) < self.recipe.batch_size:  # the last batch of an epoch is not worth compiling and capturing
+            return self._update(training_loss, images, labels)
+        loss: Tensor = self.graphs.run("train", lambda *batch: self._update(self.loss, *batch), images, labels)
+        return loss
 
-    def _learn(self, images: Tensor, labels: Tensor) -> Tensor:
-        # An epoch's last batch may be smaller. To compile another graph for it would take longer than it ever gains.
-        loss_of_batch = self.loss_of if len(labels) == self.recipe.batch_size else loss_of
-        self.optimizer.zero_grad(set_to_none=True)
+    def _update(self, loss_function: Callable[..., Tensor], images: Tensor, labels: Tensor) -> Tensor:
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16"):
-            loss = loss_of_batch(self.model, images, labels, self.recipe.consistency_weight)
-        loss.backward()
+            loss = loss_function(self.model, images, labels, self.recipe.consistency_weight)
+        parameters = list(self.model.parameters())
+        # Not backward(): it accumulates on the stream of the parameter's first use, which cannot be captured.
+        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            parameter.grad = gradient
         self.optimizer.step()
         return loss.detach()
 
-    def _load(self, batches: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield images and labels of one step after another; images are made for many steps at once."""
-        for first in range(0, len(batches), self.chunk_steps):
-            chunk = batches[first : first + self.chunk_steps]
-            yield from zip(self._views(chunk), (self.labels[chosen] for chosen in chunk), strict=True)
-
-    @property
-    def chunk_steps(self) -> int:
-        """For how many steps images are augmented at once."""
-        if self.device.type == "cpu":  # launches cost it nothing, and a step's images stay in its caches
-            return 1
-        mixtures = 2 if self.recipe.augmentation == "augmix" else 1
-        return max(1, CHUNK_VALUES // (mixtures * self.recipe.batch_size * math.prod(self.images.shape[1:])))
-
-    def _views(self, chunk: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Yield the images of each batch: cropped and mirrored, with AugMix followed by two mixtures of the same."""
-        sizes = [len(chosen) for chosen in chunk]
-        images = self.images[torch.cat(tuple(chunk))]
-        images = crop_and_flip(images, self.generator, padding=self.recipe.crop_padding, flip=self.recipe.flip)
-        if self.recipe.augmentation == "crop_flip":
-            yield from images.split(sizes)
-            return
-        twice = images.repeat(2, 1, 1, 1)
-        first, second = augmix(twice, Chains.from_generator(len(twice), self.generator)).split(len(images))
-        plain = images.contiguous().to(torch.float32).div_(255)
-        for views in zip(plain.split(sizes), first.split(sizes), second.split(sizes), strict=True):
-            yield torch.cat(views)
-
-    def maybe_save(self, record: RecordWriter) -> None:
-        """Write a checkpoint if the last one is old and the end is not reached."""
-        pause = max(CHECKPOINT_SECONDS, self.saving_seconds / SAVING_SHARE)
-        if self.epoch < self.recipe.epochs and time.monotonic() - self.saved_at > pause:
-            self.save(record)
-
     def save(self, record: RecordWriter) -> None:
-        """Write a checkpoint of the last whole epoch, the one that an interrupted epoch starts from again."""
-        if self.last_whole is None:
+        """Write a checkpoint of the last complete epoch, if there is one."""
+        if self.last_epoch_state is None:
             return
         started = time.monotonic()
         record.sync()
-        save_checkpoint(self.last_whole, self.training.checkpoint)
+        save_checkpoint(self.last_epoch_state, self.training.checkpoint)
         self.saved_at = time.monotonic()
         self.saving_seconds = self.saved_at - started
 
+    def _identity(self) -> dict[str, Any]:
+        """Return the header fields that a checkpoint must agree with: all but commit and command."""
+        header = self.training.header(self.precision)
+        return {key: value for key, value in header.items() if key not in ("commit", "command")}
+
     def _state(self) -> dict[str, Any]:
         return {
-            "header": _identity(self.training.header(self.precision)),
+            "header": self._identity(),
             "epoch": self.epoch,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -229,10 +228,10 @@ class _Run:
 
     def _resume(self) -> None:
         state = load_checkpoint(self.training.checkpoint, self.device)
-        if state["header"] != _identity(self.training.header(self.precision)):
+        if state["header"] != self._identity():
             raise DataError(
-                f"{self.training.checkpoint} was written by another training (recipe, data, seed or machine differ): "
-                "finish that one, delete the file, or choose another --out"
+                f"{self.training.checkpoint} was written by a different training (recipe, data, seed or machine "
+                "differ). Finish that training, delete the file, or choose another --out."
             )
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -240,13 +239,10 @@ class _Run:
         self.epoch = state["epoch"]
 
     def finish(self) -> dict[str, Any]:
-        """Write the weights; return the closing line, with the accuracy of exactly these weights in float32."""
+        """Write the weights and return the closing line, with their accuracy in float32."""
         accuracy = evaluate(self.model, self.training.test_images, self.device)
-        facts = {
-            "dataset": self.training.train_images.name,
-            "accuracy": accuracy,
-            "augmentation": self.recipe.augmentation,
-        }
+        dataset, augmentation = self.training.train_images.name, self.recipe.augmentation
+        facts = {"dataset": dataset, "accuracy": accuracy, "augmentation": augmentation}
         save_model(self.model, self.training.weights, facts=facts)
         return {
             "closing": True,
@@ -258,29 +254,20 @@ class _Run:
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, source: ImageDataset, device: torch.device) -> float:
-    """Return the accuracy in per cent, in eval mode and float32."""
+def evaluate(model: nn.Module, dataset: ImageDataset, device: torch.device) -> float:
+    """Return the accuracy of a model in per cent, in eval mode and float32."""
     model.eval()
-    images, labels = _on_device(source, device)
-    right = torch.zeros((), dtype=torch.long, device=device)
-    for chosen, truth in zip(images.split(EVALUATION_BATCH), labels.split(EVALUATION_BATCH), strict=True):
-        answers = model(chosen.to(torch.float32).div(255).contiguous(memory_format=torch.channels_last))
-        right += (answers.argmax(1) == truth).sum()
-    return round(100 * int(right) / len(labels), 3)
+    images, labels = _to_tensors(dataset, device)
+    correct = torch.zeros((), dtype=torch.long, device=device)
+    for batch, targets in zip(
+        torch.split(images, EVALUATION_BATCH), torch.split(labels, EVALUATION_BATCH), strict=True
+    ):
+        logits = model(batch.to(torch.float32).div(255).contiguous(memory_format=torch.channels_last))
+        correct += (logits.argmax(1) == targets).sum()
+    return round(100 * int(correct) / len(labels), 3)
 
 
-def _on_device(source: ImageDataset, device: torch.device) -> tuple[Tensor, Tensor]:
-    pixels = source.images(np.arange(len(source)))
+def _to_tensors(dataset: ImageDataset, device: torch.device) -> tuple[Tensor, Tensor]:
+    pixels = dataset.images(np.arange(len(dataset)))
     images = torch.from_numpy(np.ascontiguousarray(pixels)).to(device).permute(0, 3, 1, 2)
-    return images, torch.from_numpy(np.asarray(source.labels)).to(device)
-
-
-def _identity(header: dict[str, Any]) -> dict[str, Any]:
-    """Return what must agree for a checkpoint to be this training's; commit and command may change in between."""
-    return {key: value for key, value in header.items() if key not in ("commit", "command")}
-
-
-def _maybe_compiled(function: Callable[..., Tensor], compiled: str, device: torch.device) -> Callable[..., Tensor]:
-    wanted = compiled == "yes" or (compiled == "auto" and device.type == "cuda")
-    # dynamic=False: all batches that come this way have one size
-    return torch.compile(function, dynamic=False) if wanted else function
+    return images, torch.from_numpy(np.asarray(dataset.labels)).to(device)

@@ -1,4 +1,4 @@
-"""What a training run is made of: every number of it, with the defaults of the benchmark's source networks."""
+"""Training recipe: all hyper-parameters, with the defaults of the benchmark's source models."""
 
 from __future__ import annotations
 
@@ -11,49 +11,48 @@ from driftlaw.settings import Settings
 
 
 class Recipe(Settings):
-    """SGD with Nesterov momentum, random crops and flips, a rate that rises for an epoch and falls along a cosine.
+    """SGD with Nesterov momentum, random crops and flips, and a cosine schedule with linear warm-up.
 
-    With ``augmentation=augmix`` an image is answered three times a step, as it is and mixed twice, and the answers
-    are to agree.
+    With ``augmentation='augmix'`` every step predicts three views of an image, the image itself and two AugMix
+    versions, and the loss penalises differences between the predictions.
     """
 
     epochs: PositiveInt = 100
     """Passes over the training images."""
     batch_size: PositiveInt = 128
-    """Images a step."""
+    """Images per step."""
     learning_rate: PositiveFloat = 0.1
-    """The highest rate, reached after the warm-up."""
+    """Highest learning rate, reached after the warm-up."""
     warmup_epochs: NonNegativeFloat = 1.0
-    """How long the rate rises, linearly from 0."""
+    """Epochs in which the learning rate rises linearly from 0."""
     momentum: NonNegativeFloat = 0.9
     """Nesterov momentum."""
     weight_decay: NonNegativeFloat = 5e-4
-    """On all parameters, those of norm layers included: LAW's step is relative to the size of the weights."""
+    """Weight decay of all parameters, including normalisation layers: LAW's steps are relative to the weights."""
     crop_padding: NonNegativeInt = 4
-    """Pixels of black around an image before a random crop of its own size."""
+    """Black pixels around an image before a random crop of its original size."""
     flip: bool = True
-    """Whether half of the images are mirrored."""
+    """Mirror each image with probability 1/2."""
     augmentation: Literal["crop_flip", "augmix"] = "crop_flip"
-    """What happens to images besides: nothing, or AugMix after the crop and the flip."""
+    """Crops and flips only, or AugMix after them."""
     consistency_weight: NonNegativeFloat = 12.0
-    """AugMix's weight of the Jensen–Shannon divergence between the three answers (its Section 3)."""
+    """Factor of the Jensen–Shannon divergence between the three predictions (AugMix, Section 3)."""
     normalise: Literal["none", "half"] = "none"
-    """Of the network's input: none, or (x − 0.5)/0.5; it becomes part of the network and of its weights' metadata."""
+    """Normalisation of the input: none, or (x − 0.5)/0.5. It becomes part of the model and of its metadata."""
     precision: Literal["auto", "bf16", "float32"] = "auto"
-    """bf16 where the device can; float32 on a CPU and wherever bf16 does not run."""
+    """``bf16`` if the device supports it, else float32. ``auto`` is bf16 on a GPU and float32 on a CPU."""
     compiled: Literal["auto", "yes", "no"] = "auto"
-    """Whether torch.compile is used; ``auto`` does on a GPU."""
+    """Use torch.compile; ``auto`` does so on a GPU."""
     capture: Literal["auto", "on", "off"] = "off"
-    """Whether a step on a GPU is replayed as one CUDA graph, which a small network gains by: the host launches its
-    kernels more slowly than the GPU runs them. ``auto`` goes on as written where a step cannot be captured, ``on``
-    stops."""
+    """Replay a step on a GPU as one CUDA graph. Small models gain from it, because launching their kernels takes
+    longer than running them. If capture fails, ``auto`` continues without it and ``on`` raises an error."""
 
     def normalisation(self) -> dict[str, list[float]] | None:
-        """Return ``mean`` and ``std`` of the input as ``build_model`` takes them."""
+        """Return ``mean`` and ``std`` for ``build_model``, None for no normalisation."""
         return {"mean": [0.5] * 3, "std": [0.5] * 3} if self.normalise == "half" else None
 
     def rate_at(self, epoch: float) -> float:
-        """Return the learning rate after ``epoch`` epochs, a fraction counted in.
+        """Return the learning rate after ``epoch`` epochs, which may be a fraction.
 
         >>> recipe = Recipe(epochs=10)
         >>> [round(recipe.rate_at(epoch), 3) for epoch in (0, 1, 5.5, 10)]
@@ -61,5 +60,5 @@ class Recipe(Settings):
         """
         if epoch < self.warmup_epochs:
             return self.learning_rate * epoch / self.warmup_epochs
-        done = (epoch - self.warmup_epochs) / max(self.epochs - self.warmup_epochs, 1e-9)
-        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+        progress = (epoch - self.warmup_epochs) / max(self.epochs - self.warmup_epochs, 1e-9)
+        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))

@@ -1,4 +1,4 @@
-"""``driftlaw corrupt``, called as a user calls it."""
+"""``driftlaw corrupt``, called through the command line."""
 
 import json
 
@@ -17,30 +17,30 @@ def call():
     app = typer.Typer()
     app.command()(corrupt)
 
-    def calling(*arguments):
+    def run_command(*arguments):
         result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=True)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return result
 
-    return calling
+    return run_command
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """Three pictures of three kinds and sizes, one in a sub-folder, and a file that is none."""
+    """Three images of three formats and sizes, one in a sub-folder, and a file that is not an image."""
     rng = np.random.default_rng(0)
     root = tmp_path / "in"
     (root / "cats").mkdir(parents=True)
     for name, size in (("a.png", (32, 32)), ("b.jpg", (70, 90)), ("cats/c.bmp", (20, 41))):
         Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8)).save(root / name)
-    (root / "notes.txt").write_text("no picture")
+    (root / "notes.txt").write_text("not an image")
     return root
 
 
 def pixels(path):
-    with Image.open(path) as picture:
-        return np.asarray(picture)
+    with Image.open(path) as image:
+        return np.asarray(image)
 
 
 def files(folder):
@@ -58,21 +58,21 @@ def test_a_folder_is_corrupted_with_its_sub_folders(call, folder, tmp_path):
     assert not np.array_equal(pixels(out / "a.png"), pixels(folder / "a.png"))
 
 
-def test_the_same_seed_writes_the_same_bytes_and_another_seed_others(call, folder, tmp_path):
+def test_the_seed_determines_the_bytes(call, folder, tmp_path):
     for out, seed in (("one", 1), ("again", 1), ("two", 2)):
         call(folder, tmp_path / out, "--name", "gaussian_noise", "--seed", seed)
     one, again, two = ((tmp_path / out / "cats" / "c.png").read_bytes() for out in ("one", "again", "two"))
     assert one == again != two
 
 
-def test_all_writes_a_folder_a_corruption_and_severity(call, folder, tmp_path):
+def test_all_writes_one_folder_per_corruption_and_severity(call, folder, tmp_path):
     out = tmp_path / "out"
     call(folder / "a.png", out, "--all")
     assert len(files(out)) == 19 * 5
     assert (out / "jpeg_compression" / "5" / "a.png").is_file()
 
 
-def test_a_contact_sheet_goes_to_the_file_named(call, folder, tmp_path):
+def test_a_contact_sheet_is_written_to_the_given_file(call, folder, tmp_path):
     call(folder / "a.png", tmp_path / "sheet.png", "--contact-sheet")
     assert pixels(tmp_path / "sheet.png").shape[1] > 1500
 
@@ -83,25 +83,25 @@ def test_results_of_an_earlier_call_inside_the_folder_are_not_corrupted_again(ca
     assert files(folder / "out") == ["a.png", "b.png", "cats/c.png"]
 
 
-def test_a_grey_picture_and_one_with_an_alpha_channel_are_read_as_colour(call, tmp_path):
+def test_images_with_palette_alpha_or_one_channel_are_read_as_rgb(call, tmp_path):
     for mode in ("L", "RGBA", "P"):
         Image.new(mode, (10, 12)).save(tmp_path / f"{mode}.png")
         call(tmp_path / f"{mode}.png", tmp_path / "out", "--name", "brightness")
         assert pixels(tmp_path / "out" / f"{mode}.png").shape == (12, 10, 3)
 
 
-def test_unreadable_pictures_are_named_and_nothing_is_written(call, folder, tmp_path):
-    (folder / "broken.png").write_bytes(b"not a picture")
+def test_unreadable_images_are_named_and_nothing_is_written(call, folder, tmp_path):
+    (folder / "broken.png").write_bytes(b"not an image")
     (folder / "cut.jpg").write_bytes((folder / "b.jpg").read_bytes()[:700])
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as error:
         call(folder, tmp_path / "out", "--name", "fog")
-    assert "broken.png" in str(told.value)
-    assert "cut.jpg" in str(told.value)
-    assert told.value.exit_code == 2
+    assert "broken.png" in str(error.value)
+    assert "cut.jpg" in str(error.value)
+    assert error.value.exit_code == 2
     assert not (tmp_path / "out").exists()
 
 
-def test_two_pictures_that_would_become_one_file_are_refused(call, folder, tmp_path):
+def test_two_images_with_the_same_output_file_are_refused(call, folder, tmp_path):
     Image.new("RGB", (9, 9)).save(folder / "a.bmp")
     with pytest.raises(UsageError, match=r"a\.png"):
         call(folder, tmp_path / "out", "--name", "fog")
@@ -114,11 +114,12 @@ def test_two_pictures_that_would_become_one_file_are_refused(call, folder, tmp_p
         (["--name", "fogg"], "Did you mean 'fog'"),
         (["--name", "fog", "--severity", "6"], "1 to 5"),
         ([], "--name"),
-        (["--name", "fog", "--all"], "neither"),
-        (["--contact-sheet"], "one picture"),
+        (["--name", "fog", "--all"], "exactly one of --name, --all and --contact-sheet"),
+        (["--all", "--contact-sheet"], "exactly one"),
+        (["--contact-sheet"], "one image"),
     ],
 )
-def test_wrong_use_is_told_in_one_message(call, folder, tmp_path, arguments, word):
+def test_wrong_options_are_refused(call, folder, tmp_path, arguments, word):
     with pytest.raises(UsageError, match=word):
         call(folder, tmp_path / "out", *arguments)
     assert not (tmp_path / "out").exists()
@@ -127,8 +128,8 @@ def test_wrong_use_is_told_in_one_message(call, folder, tmp_path, arguments, wor
 def test_an_empty_a_missing_and_the_same_folder_are_refused(call, folder, tmp_path):
     (tmp_path / "empty").mkdir()
     for source, out, word in (
-        (tmp_path / "empty", tmp_path / "out", "no pictures"),
-        (tmp_path / "missing", tmp_path / "out", "no picture or folder"),
+        (tmp_path / "empty", tmp_path / "out", "no images"),
+        (tmp_path / "missing", tmp_path / "out", "does not exist"),
         (folder, folder, "same folder"),
     ):
         with pytest.raises(UsageError, match=word):

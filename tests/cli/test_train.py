@@ -13,13 +13,14 @@ from driftlaw.datasets import registry as catalogue
 from driftlaw.errors import DataError, UsageError
 from driftlaw.models import load_model
 from driftlaw.records import read_lines
+from driftlaw.training import loop
 from tests.datasets import made_up
 
 TINY = ["--model", "wrn_10_1", "--device", "cpu", "--epochs", "1", "--set", "batch_size=25"]
 
 
 def call(*words):
-    """Return what went to stdout; errors that the command line would print are raised."""
+    """Return the command's stdout; raise the errors that the command line would print."""
     result = CliRunner().invoke(app, ["train", *map(str, words)], catch_exceptions=False)
     assert result.exit_code == 0
     return result.stdout
@@ -34,7 +35,7 @@ def cifar10(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_weights_and_record_go_to_the_data_folder_under_a_name_that_load_model_takes(cifar10):
+def test_weights_and_record_are_written_to_the_data_directory_under_a_name_for_load_model(cifar10):
     text = call(*TINY)
     weights = cifar10 / "weights" / "wrn_10_1-cifar10.safetensors"
     assert sorted(os.listdir(cifar10 / "weights")) == [weights.name, "wrn_10_1-cifar10.train.jsonl"]
@@ -44,7 +45,7 @@ def test_weights_and_record_go_to_the_data_folder_under_a_name_that_load_model_t
     assert model.info["dataset"] == "cifar10"
 
 
-def test_json_is_one_document_and_the_recipe_follows_the_words(cifar10, tmp_path):
+def test_json_is_one_document_and_the_recipe_follows_the_options(cifar10, tmp_path):
     out = tmp_path / "elsewhere" / "net.safetensors"
     words = [*TINY, "--set", "weight_decay=1e-3", "--seed", "7", "--out", out]
     document = json.loads(call(*words, "--json"))
@@ -60,7 +61,7 @@ def test_json_is_one_document_and_the_recipe_follows_the_words(cifar10, tmp_path
     assert document["accuracy"] == closing["accuracy"]
 
 
-def test_augmix_and_normalisation_are_words_of_the_recipe(cifar10):
+def test_augmix_and_normalization_are_settings_of_the_recipe(cifar10):
     call(*TINY, "--set", "augmentation=augmix", "--set", "normalise=half", "--set", "consistency_weight=6")
     model = load_model("wrn_10_1-cifar10")
     assert model.info["normalise"]["mean"] == [0.5, 0.5, 0.5]
@@ -68,7 +69,7 @@ def test_augmix_and_normalisation_are_words_of_the_recipe(cifar10):
     assert (header["recipe"]["augmentation"], header["recipe"]["consistency_weight"]) == ("augmix", 6)
 
 
-def test_cifar100_is_trained_on_under_its_own_name(tmp_path):
+def test_weights_are_named_after_cifar100(tmp_path):
     data = made_up.splits(classes=100)
     made_up.write_mosaics(data, tmp_path)
     with pytest.warns(UserWarning, match="of a split that is not known here"):
@@ -76,19 +77,19 @@ def test_cifar100_is_trained_on_under_its_own_name(tmp_path):
     assert load_model("wrn_10_1-cifar100", folder=tmp_path).info["num_classes"] == 100
 
 
-def test_a_folder_of_pictures_is_trained_on_under_its_own_name(tmp_path):
+def test_weights_are_named_after_a_folder_of_images(tmp_path):
     rng = np.random.default_rng(0)
-    for place in ("train/cat", "train/dog", "test/cat", "test/dog"):
-        (tmp_path / "pets" / place).mkdir(parents=True)
+    for class_folder in ("train/cat", "train/dog", "test/cat", "test/dog"):
+        (tmp_path / "pets" / class_folder).mkdir(parents=True)
         for number in range(3):
             noise = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
-            Image.fromarray(noise).save(tmp_path / "pets" / place / f"{number}.png")
+            Image.fromarray(noise).save(tmp_path / "pets" / class_folder / f"{number}.png")
     call(*TINY, "--dataset", f"folder:{tmp_path / 'pets'}", "--data-dir", tmp_path / "data")
     assert load_model("wrn_10_1-pets", folder=tmp_path / "data").info["num_classes"] == 2
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--set", "epoch=3"], "Unknown setting 'epoch'. Did you mean 'epochs'"),
         (["--set", "batch_size"], "expected key=value"),
@@ -98,44 +99,42 @@ def test_a_folder_of_pictures_is_trained_on_under_its_own_name(tmp_path):
         (["--dataset", "cifar1"], "Unknown dataset 'cifar1'. Did you mean 'cifar10'"),
         (["--dataset", "cifar10-embedded"], "Unknown split of cifar10-embedded 'train'"),
         (["--model", "wnr_28_10"], "Unknown model 'wnr_28_10'. Did you mean 'wrn_28_10'"),
-        (["--out", "net.pt"], r"--out net\.pt: expected a file that ends in \.safetensors"),
+        (["--out", "net.pt"], r"--out is net\.pt\. Expected a file that ends in \.safetensors"),
     ],
 )
-def test_wrong_words_are_told_and_nothing_is_written(cifar10, words, told):
-    with pytest.raises(UsageError, match=told):
+def test_wrong_options_are_refused_and_nothing_is_written(cifar10, words, message):
+    with pytest.raises(UsageError, match=message):
         call(*TINY, *words)
     assert os.listdir(cifar10) == ["cifar-10-batches-py"]
 
 
-def test_data_that_is_not_there_says_how_to_get_it(tmp_path):
+def test_missing_data_are_reported_with_the_command_to_get_them(tmp_path):
     with pytest.raises(DataError, match="run `driftlaw data get cifar10`"):
         call(*TINY, "--data-dir", tmp_path)
     assert os.listdir(tmp_path) == []
 
 
-def test_wrong_settings_are_told_before_any_data_is_looked_for(tmp_path):
+def test_wrong_settings_are_reported_before_data_are_read(tmp_path):
     with pytest.raises(UsageError, match="Unknown setting"):
         call(*TINY, "--set", "epoch=3", "--data-dir", tmp_path)
 
 
-def test_an_interrupted_training_goes_on_when_the_same_command_is_given_again(cifar10, monkeypatch):
-    from driftlaw.training import loop
-
+def test_an_interrupted_training_resumes_with_the_same_command(cifar10, monkeypatch):
     words = [*TINY, "--epochs", "3", "--json"]
-    undisturbed = json.loads(call(*words, "--out", cifar10 / "a.safetensors"))
-    real, lines = loop._Run.next_epoch, []
+    complete = json.loads(call(*words, "--out", cifar10 / "a.safetensors"))
+    original, lines = loop._TrainingRun.train_epoch, []
 
-    def next_epoch(self):
+    def train_epoch(self):
         if len(lines) == 2:
             raise KeyboardInterrupt
-        lines.append(real(self))
+        lines.append(original(self))
         return lines[-1]
 
     with monkeypatch.context() as patched:
-        patched.setattr(loop._Run, "next_epoch", next_epoch)
+        patched.setattr(loop._TrainingRun, "train_epoch", train_epoch)
         result = CliRunner().invoke(app, ["train", *words, "--out", str(cifar10 / "b.safetensors")])
     assert result.exit_code == 130
     assert (cifar10 / "b.checkpoint.pt").exists()
     again = json.loads(call(*words, "--out", cifar10 / "b.safetensors"))
-    assert again["file_sha256"] == undisturbed["file_sha256"]
+    assert again["file_sha256"] == complete["file_sha256"]
     assert not (cifar10 / "b.checkpoint.pt").exists()

@@ -1,4 +1,4 @@
-"""AugMix on the device, against Pillow."""
+"""AugMix on the device, compared with Pillow."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from driftlaw.datasets import load_dataset
 from driftlaw.training.augment import crop_and_flip
-from driftlaw.training.augmix import DEPTH, NOTHING, OPERATIONS, WIDTH, Chains, apply_operations, augmix
+from driftlaw.training.augmix import DEPTH, NO_OPERATION, OPERATIONS, WIDTH, Chains, apply_operations, augmix
 from tests.reference import augmix as reference
 
 
@@ -21,15 +21,15 @@ def photographs():
     return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()
 
 
-def drawn(count, highest=10.0, seed=1):
-    draws = generator(seed)
-    levels = 0.1 + (highest - 0.1) * torch.rand(count, generator=draws)
-    return levels, torch.where(torch.rand(count, generator=draws) < 0.5, -1.0, 1.0)
+def random_levels(count, highest=10.0, seed=1):
+    rng = generator(seed)
+    levels = 0.1 + (highest - 0.1) * torch.rand(count, generator=rng)
+    return levels, torch.where(torch.rand(count, generator=rng) < 0.5, -1.0, 1.0)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_an_operation_is_pillows(photographs, name):
-    levels, signs = drawn(len(photographs))
+def test_an_operation_equals_pillows(photographs, name):
+    levels, signs = random_levels(len(photographs))
     numbers = torch.full((len(photographs),), OPERATIONS.index(name))
     found = apply_operations(photographs, numbers, levels, signs)
     expected = torch.stack(
@@ -39,7 +39,7 @@ def test_an_operation_is_pillows(photographs, name):
         ]
     )
     difference = (found.int() - expected.int()).abs()
-    if name in ("rotate", "shear_x", "shear_y"):  # float32 in place of double: the last bit decides a rounding
+    if name in ("rotate", "shear_x", "shear_y"):  # float32 instead of float64: the last bit can change a rounding
         assert difference.max() <= 1
         assert (difference > 0).float().mean() < 0.005
     else:
@@ -48,7 +48,7 @@ def test_an_operation_is_pillows(photographs, name):
 
 @pytest.mark.parametrize("name", ["autocontrast", "equalize", "translate_x", "translate_y"])
 @pytest.mark.parametrize("values", [[7], [0, 255], [10, 11, 12], list(range(256))])
-def test_flat_and_oblong_images_come_out_as_pillows_too(name, values):
+def test_flat_and_oblong_images_equal_pillows_too(name, values):
     image = torch.tensor(values, dtype=torch.uint8).repeat(768)[: 3 * 12 * 20].view(1, 3, 12, 20)
     levels, signs = torch.tensor([9.0]), torch.tensor([-1.0])
     found = apply_operations(image, torch.tensor([OPERATIONS.index(name)]), levels, signs)
@@ -56,14 +56,14 @@ def test_flat_and_oblong_images_come_out_as_pillows_too(name, values):
 
 
 def test_an_ended_chain_changes_nothing(photographs):
-    levels, signs = drawn(len(photographs))
+    levels, signs = random_levels(len(photographs))
     assert torch.equal(
-        apply_operations(photographs, torch.full((len(photographs),), NOTHING), levels, signs), photographs
+        apply_operations(photographs, torch.full((len(photographs),), NO_OPERATION), levels, signs), photographs
     )
 
 
-def test_images_have_operations_of_their_own(photographs):
-    levels, signs = drawn(9)
+def test_every_image_has_its_own_operation(photographs):
+    levels, signs = random_levels(9)
     mixed = apply_operations(photographs[:1].expand(9, -1, -1, -1), torch.arange(9), levels, signs)
     for number in range(9):
         alone = apply_operations(
@@ -72,7 +72,7 @@ def test_images_have_operations_of_their_own(photographs):
         assert torch.equal(mixed[number], alone[0])
 
 
-def test_the_mixture_is_that_of_the_loops(photographs):
+def test_the_mixture_equals_the_reference(photographs):
     images = photographs[:6]
     chains = Chains.from_generator(6, generator(3))
     found = augmix(images, chains)
@@ -82,25 +82,25 @@ def test_the_mixture_is_that_of_the_loops(photographs):
             [
                 (
                     OPERATIONS[operation],
-                    float(chains.levels[step, path, number]),
-                    float(chains.signs[step, path, number]),
+                    float(chains.levels[step, chain, number]),
+                    float(chains.signs[step, chain, number]),
                 )
                 for step in range(DEPTH)
-                if (operation := int(chains.operations[step, path, number])) != NOTHING
+                if (operation := int(chains.operations[step, chain, number])) != NO_OPERATION
             ]
-            for path in range(WIDTH)
+            for chain in range(WIDTH)
         ]
         weights = chains.weights[:, number].tolist()
-        expected = reference.mix(image, steps, weights, float(chains.share[number]))
+        expected = reference.mix(image, steps, weights, float(chains.mix_weight[number]))
         difference = (found[number].double() - expected).abs()
-        assert difference.max() < 0.1  # a rounding in a chain may be stretched by what follows
+        assert difference.max() < 0.1  # later operations of a chain can amplify a rounding error
         assert difference.mean() < 3e-4
 
 
-def test_draws_have_the_published_shapes_and_ranges():
+def test_random_parameters_have_the_published_shapes_and_ranges():
     chains = Chains.from_generator(4000, generator())
-    lengths = (chains.operations != NOTHING).sum(0)
-    ended = chains.operations == NOTHING
+    lengths = (chains.operations != NO_OPERATION).sum(0)
+    ended = chains.operations == NO_OPERATION
     assert not ended[0].any()
     assert (ended[1:] >= ended[:-1]).all()
     for length in (1, 2, 3):
@@ -112,13 +112,13 @@ def test_draws_have_the_published_shapes_and_ranges():
     assert 2.99 < chains.levels.max() <= 3
     assert set(chains.signs.unique().tolist()) == {-1.0, 1.0}
     torch.testing.assert_close(chains.weights.sum(0), torch.ones(4000))
-    # of a Dirichlet draw with concentrations 1, the variance of a weight is 1/18
+    # variance of a weight in a Dirichlet distribution with three concentrations of 1
     torch.testing.assert_close(chains.weights.var(), torch.tensor(1 / 18), rtol=0.05, atol=0)
-    assert abs(float(chains.share.mean()) - 0.5) < 0.02
-    assert abs(float(chains.share.var()) - 1 / 12) < 0.005
+    assert abs(float(chains.mix_weight.mean()) - 0.5) < 0.02
+    assert abs(float(chains.mix_weight.var()) - 1 / 12) < 0.005
 
 
-def test_the_generator_alone_decides_and_the_input_stays(photographs):
+def test_only_the_generator_determines_the_result_and_the_input_stays(photographs):
     before = photographs.clone()
     torch.manual_seed(1)
     one = augmix(photographs, Chains.from_generator(len(photographs), generator(2)))
@@ -130,7 +130,7 @@ def test_the_generator_alone_decides_and_the_input_stays(photographs):
     assert one.max() <= 1 + 1e-6
 
 
-def test_many_images_at_once_are_mixed_as_a_few_are(photographs):
+def test_an_image_is_mixed_the_same_in_any_batch(photographs):
     chains = Chains.from_generator(len(photographs), generator(5))
     together = augmix(photographs, chains)
     for start in range(0, len(photographs), 7):
@@ -139,14 +139,14 @@ def test_many_images_at_once_are_mixed_as_a_few_are(photographs):
         assert torch.equal(augmix(photographs[part], few), together[part])
 
 
-def test_the_layout_in_memory_changes_nothing(photographs):
+def test_the_memory_format_does_not_matter(photographs):
     chains = Chains.from_generator(len(photographs), generator(6))
     other = photographs.contiguous(memory_format=torch.channels_last)
     assert torch.equal(augmix(other, chains), augmix(photographs, chains))
 
 
 class Operations(TorchDispatchMode):
-    """The names of all operations that tensors went through."""
+    """Dispatch mode that records the names of all tensor operations."""
 
     def __init__(self):
         super().__init__()
@@ -157,13 +157,13 @@ class Operations(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def test_nothing_goes_between_host_and_device_in_between(photographs):
-    draws = generator()
+def test_no_operation_synchronizes_host_and_device(photographs):
+    rng = generator()
     with Operations() as operations:
-        cropped = crop_and_flip(photographs, draws, padding=4, flip=True)
-        augmix(cropped, Chains.from_generator(len(cropped), draws))
+        cropped = crop_and_flip(photographs, rng, padding=4, flip=True)
+        augmix(cropped, Chains.from_generator(len(cropped), rng))
     assert "grid_sampler_2d" in operations.names
-    # a number or a list made into a tensor, and a tensor read as a number: each would make a GPU wait
+    # a tensor made from a Python number, and a tensor read as a number: each would synchronize with a GPU
     assert not {"scalar_tensor", "lift_fresh", "_local_scalar_dense", "nonzero"} & set(operations.names)
     assert len(operations.names) < 1500
 

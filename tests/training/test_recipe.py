@@ -1,4 +1,4 @@
-"""What a training run is made of."""
+"""Training recipe: schedule, defaults and validation."""
 
 import math
 
@@ -27,11 +27,11 @@ def test_the_rate_is_never_negative_nor_above_the_highest():
         assert max(rates) <= 0.1 + 1e-12
 
 
-def test_without_a_warm_up_the_highest_rate_comes_first():
+def test_without_warm_up_the_first_rate_is_the_highest():
     assert Recipe(warmup_epochs=0).rate_at(0) == 0.1
 
 
-def test_the_defaults_are_those_of_the_benchmarks_source_networks():
+def test_the_defaults_are_those_of_the_benchmarks_source_models():
     recipe = Recipe()
     assert (recipe.epochs, recipe.momentum, recipe.weight_decay) == (100, 0.9, 5e-4)
     assert (recipe.crop_padding, recipe.flip) == (4, True)
@@ -41,11 +41,11 @@ def test_the_defaults_are_those_of_the_benchmarks_source_networks():
     assert Recipe(normalise="half").normalisation() == {"mean": [0.5] * 3, "std": [0.5] * 3}
 
 
-def test_all_wrong_numbers_are_told_at_once():
+def test_one_error_lists_all_invalid_settings():
     with pytest.raises(UsageError) as caught:
         parse(Recipe, {"epoch": 3, "batch_size": 0, "precision": "fp16", "learning_rate": -1}, where="training")
-    told = str(caught.value)
-    assert "Unknown setting 'epoch'. Did you mean 'epochs'?" in told
-    assert "batch_size = 0" in told
-    assert "precision = 'fp16'" in told
-    assert "learning_rate = -1" in told
+    message = str(caught.value)
+    assert "Unknown setting 'epoch'. Did you mean 'epochs'?" in message
+    assert "batch_size = 0" in message
+    assert "precision = 'fp16'" in message
+    assert "learning_rate = -1" in message
