@@ -14,7 +14,7 @@ from driftlaw.base import Adapter
 from driftlaw.errors import UsageError
 from driftlaw.lightning import AdaptWhileTesting
 from driftlaw.testing.fixtures import SyntheticDataset, make_images, tiny_model
-from driftlaw.testing.snapshots import differences, network_of
+from driftlaw.testing.snapshots import differences, model_state
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ class Classifier(nn.Module):
 @pytest.mark.parametrize("stage", ["test", "predict"])
 def test_the_model_adapts_during_the_stage_and_is_restored_afterwards(without_trainer, stage):
     module = Classifier(backbone=tiny_model())
-    model, before = module.backbone, network_of(module)
+    model, before = module.backbone, model_state(module)
     callback = AdaptWhileTesting("tent", learning_rate=0.01, seed=3)
     getattr(callback, f"on_{stage}_start")(None, module)
     module.eval()
@@ -47,7 +47,7 @@ def test_the_model_adapts_during_the_stage_and_is_restored_afterwards(without_tr
     getattr(callback, f"on_{stage}_end")(None, module)
     assert module.backbone is model
     module.train()
-    assert differences(before, network_of(module)) == []
+    assert differences(before, model_state(module)) == []
     assert [name for name, _ in module.named_children()] == ["error", "backbone"]
 
 
@@ -66,7 +66,7 @@ def test_one_of_several_models_is_chosen_by_name(without_trainer):
     module = Classifier(student=tiny_model(), teacher=tiny_model())
     with pytest.raises(UsageError, match=r"has 2 attributes with parameters \(student, teacher\).*network="):
         AdaptWhileTesting().on_test_start(None, module)
-    with pytest.raises(UsageError, match="no model 'pupil'. Its modules: error, student, teacher"):
+    with pytest.raises(UsageError, match=r"no model 'pupil'\. Its modules: error, student, teacher"):
         AdaptWhileTesting(network="pupil").on_test_start(None, module)
     AdaptWhileTesting(network="student").on_test_start(None, module)
     assert isinstance(module.student, Adapter)
@@ -118,7 +118,7 @@ def test_a_real_trainer_tests_and_predicts(tmp_path):
             return self.model(batch)
 
     module, callback = Module(), AdaptWhileTesting("tent")
-    model, before = module.model, network_of(module.model)["values"]
+    model, before = module.model, model_state(module.model)["values"]
     trainer = pl.Trainer(
         callbacks=[callback], logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu",
         default_root_dir=tmp_path,
@@ -130,4 +130,4 @@ def test_a_real_trainer_tests_and_predicts(tmp_path):
     expected = driftlaw.adapt(model, "tent")
     assert differences([expected(images) for images in batches], [each.clone() for each in logits]) == []
     assert module.model is model
-    assert differences(before, network_of(model)["values"]) == []
+    assert differences(before, model_state(model)["values"]) == []

@@ -20,7 +20,8 @@ GRAY_BITS = 10
 
 def quantize(values: Tensor, bits: int) -> Tensor:
     """Return the values rounded to multiples of 2⁻ᵇⁱᵗˢ."""
-    return torch.round(values * 2**bits) / 2**bits
+    scale = 2.0**bits
+    return torch.round(values * scale) / scale
 
 
 def quantize_rows(weights: Tensor, bits: int = WEIGHT_BITS) -> Tensor:

@@ -82,8 +82,9 @@ def _poisson_probabilities(outcomes: np.ndarray, means: np.ndarray) -> np.ndarra
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = outcomes * np.log(means[:, None]) - means[:, None] - log_factorials[outcomes]
     logs[0] = np.where(outcomes[0] == 0, 0.0, -np.inf)
-    probabilities = np.exp(logs)
-    return probabilities / probabilities.sum(1, keepdims=True)
+    probabilities: np.ndarray = np.exp(logs)
+    probabilities /= probabilities.sum(1, keepdims=True)
+    return probabilities
 
 
 def _alias_method(probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -29,9 +29,9 @@ def brightness(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tenso
 
 def snow(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
     """Whiten the image and add wind-blown flakes, once as they fall and once rotated by 180°."""
-    *layer_numbers, image_share = parameters
-    flakes = _snow_layer(images, tuple(layer_numbers), rng)
-    red, green, blue = images.split(1, 1)
+    *layer_parameters, image_share = parameters
+    flakes = _snow_layer(images, tuple(layer_parameters), rng)
+    red, green, blue = torch.split(images, 1, 1)
     white = (red * _LUMA[0] + green * _LUMA[1] + blue * _LUMA[2]).mul_(1.5).add_(127.5)
     mixed = torch.maximum(images, white).mul_(1 - image_share).add_(images * image_share)
     return mixed.add_(flakes + flakes.flip(2, 3))
@@ -70,7 +70,8 @@ def plasma_fractal(side: int, decay: float, rng: CounterRNG) -> Tensor:
     A new point is the mean of its four neighbours plus a random offset. The range of the offset is the square of 100,
     100/decay, 100/decay², …
     """
-    offsets = iter(rng.uniform("plasma", side * side).mul_(2).sub_(1).split(_plasma_split_sizes(side), 1))
+    uniform = rng.uniform("plasma", side * side).mul_(2).sub_(1)
+    offsets = iter(torch.split(uniform, _plasma_split_sizes(side), 1))
     heights = torch.zeros(len(rng), side, side, device=rng.device)
     step, size = side, 100.0
     while step >= 2:

@@ -196,7 +196,7 @@ def affine_maps(size: tuple[int, int] | torch.Size, operations: Tensor, levels: 
     cosine, sine = torch.cos(angle), torch.sin(angle)
     center_x, center_y = width / 2, height / 2
     # Rotation is about the center. Each image has one operation; the others add zero.
-    rows = [
+    entries = [
         cosine,
         -sine + if_chosen("shear_x", shear),
         center_x - cosine * center_x + sine * center_y + if_chosen("translate_x", _level_as_int(levels, width / 3)),
@@ -204,7 +204,7 @@ def affine_maps(size: tuple[int, int] | torch.Size, operations: Tensor, levels: 
         cosine,
         center_y - sine * center_x - cosine * center_y + if_chosen("translate_y", _level_as_int(levels, height / 3)),
     ]
-    return torch.stack(rows, -1).unflatten(-1, (2, 3))
+    return torch.stack(entries, -1).view(*levels.shape, 2, 3)
 
 
 def _resample(images: Tensor, maps: Tensor) -> Tensor:
