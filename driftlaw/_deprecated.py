@@ -1,6 +1,6 @@
 """Names of version 0.1 that still work, with a DeprecationWarning, until version 0.3.
 
-``install`` makes old modules importable, ``old_names`` gives a module its old names, and ``renamed_keywords`` lets a
+``install`` makes old modules importable, ``add_old_names`` gives a module its old names, and ``renamed_keywords`` lets a
 function accept its old keywords. CHANGELOG.md has the migration guide.
 """
 
@@ -24,110 +24,55 @@ R = TypeVar("R")
 
 REMOVED_IN = "0.3"
 
-_MODULES = {
-    old: new.split()
-    for old, new in (
-        line.split(": ")
-        for line in """\
-adapters: methods
-checks: testing
-checks.answers: testing.outputs
-checks.finding: testing.find_method
-checks.kit: testing.checks
-checks.states: testing.state
-checks.subject: testing.fixtures
-contract: base execution
-contract.compilation: execution.compile
-contract.execution: execution
-contract.images: base.inputs
-contract.lanes: execution.threads
-contract.locks: execution.locks
-contract.network: base.model_copy
-contract.nouns: base.types
-corruptions.apply: corruptions.pipeline
-corruptions.catalogue: corruptions.registry
-datasets.catalogue: datasets.registry
-datasets.folders: datasets.image_folder
-datasets.sources: datasets.protocol
-export.answering: export.inference_module
-export.exporting: export.adapter
-export.states: export.state
-ingredients: components
-ingredients.agreement: components.losses
-ingredients.augmentation: components.augment
-ingredients.cached: components.cache
-ingredients.colours: components.color
-ingredients.contrast: components.contrastive
-ingredients.discrimination: components.contrastive
-ingredients.memory: components.feature_bank
-ingredients.normalisation: components.batch_norm
-ingredients.precision: execution.precision
-ingredients.source_data: components.train_data
-ingredients.stand_ins: execution.pass_weights
-loop: evaluation
-measures: evaluation evaluation.metrics
-models.catalogue: models.registry
-models.loading: models.load
-models.normalise: models.normalize
-places: paths
-probes: profiling hardware
-processor: hardware
-records.measures: records.metrics
-streams.sources: datasets.torch_dataset""".splitlines()
-    )
-}
-"""Old modules of the package and where their names are now; sub-modules not listed keep their name."""
 
-_NAMES = dict(
-    line.split()
-    for line in """\
-Cell RunSpec
-DatasetImages TorchDatasetImages
-Exported ExportResult
-FeatureMemory FeatureBank
-ImageSource ImageDataset
-MEASURES METRICS
-MadeUpSource SyntheticDataset
-Normalise Normalize
-Output StepOutput
-RecentImages ImageWindow
-SmallBatches BatchStatsSettings
-SourceData TrainData
-StepSettings ExecutionSettings
-Still OtherMethod
-Subject MethodUnderTest
-Workbench RunContext
-answering_network extract_model
-as_source as_image_dataset
-batch_score score
-collected combined_error
-cross_entropy_between soft_cross_entropy
-export_network export_model
-follow ema_update
-freeze_statistics freeze_batch_stats
-learning trainable
-let_learn require_grad_
-made_once cached
-method_facts method_info
-own_copy copy_model
-own_label_likelihood pseudo_label_nll
-restore_some stochastic_restore
-step_down minimize_step
-take_steps run_batches
-takes_batch_statistics uses_batch_stats
-unknown unknown_name
-unwrapped unwrap_model
-use_batch_statistics use_batch_stats""".splitlines()
-)
-"""Old names and the new ones, whatever their module."""
+def _table(text: str) -> dict[str, str]:
+    return dict(pair.split(":") for pair in text.split())
+
+
+_MODULES = _table("""
+adapters:methods checks:testing checks.subject:testing.fixtures contract:base,execution contract.execution:execution
+contract.nouns:base.types corruptions.apply:corruptions.pipeline corruptions.catalogue:corruptions.registry
+corruptions.draws:corruptions.rng datasets.batches:datasets.cifar datasets.catalogue:datasets.registry
+datasets.folder_archives:datasets.folder_archive datasets.folders:datasets.image_folder
+datasets.pictures:datasets.image_files datasets.sources:datasets.protocol ingredients:components
+ingredients.agreement:components.losses ingredients.augmentation:components.augment
+ingredients.contrast:components.contrastive ingredients.discrimination:components.contrastive
+ingredients.memory:components.feature_bank ingredients.normalisation:components.batch_norm
+ingredients.source_data:components.train_data loop:evaluation measures:evaluation,evaluation.metrics
+models.catalogue:models.registry models.folding:models.fold_batch_norm models.foreign:models.checkpoint_formats
+models.libraries:models.hub models.loading:models.load models.normalise:models.normalize places:paths
+probes:profiling,hardware processor:hardware records.measures:records.metrics streams.orders:streams.ordering
+streams.pixels:streams.image_cache streams.sources:datasets.torch_dataset training.augmentations:training.augment
+training.objectives:training.loss
+""")
+"""Old modules of the package, and the modules that now have their names. Other sub-modules keep their name."""
+
+_NAMES = _table("""
+ArchiveSource:ArchiveDataset CATALOGUE:DATASETS Cell:RunSpec DatasetImages:TorchDatasetImages Draws:CounterRNG
+Exported:ExportResult FeatureMemory:FeatureBank FromLibrary:HubModel HOW_A_STEP_IS_RUN:EXECUTION_SETTINGS
+ImageSource:ImageDataset MEASURES:METRICS Measures:OnlineMetrics NORMALISATIONS:NORMALIZATIONS Normalise:Normalize
+Numbers:Parameters Output:StepOutput Pixels:CorruptedImageCache RecentImages:ImageWindow
+SmallBatches:BatchStatsSettings SourceData:TrainData StepSettings:ExecutionSettings Stopwatch:Timer
+Subject:MethodUnderTest Workbench:RunContext answering_network:extract_model as_input:to_device
+as_source:as_image_dataset batch_score:score can_train_in_bf16:supports_bf16 collected:combined_error
+cross_entropy_between:soft_cross_entropy export_network:export_model fetch:download_dataset follow:ema_update
+is_of_a_library:is_hub_name learning:trainable let_learn:require_grad_ lines_on_disk:existing_lines
+load_from_library:load_hub_model loss_of:training_loss make_normalise:make_normalize method_facts:method_info
+our_names:to_driftlaw_names own_label_likelihood:pseudo_label_nll plain_facts:diagnostics_to_json
+published_normalisation:published_normalization read_picture:read_image read_pictures:read_images
+restore_some:stochastic_restore same_normalisation:same_normalization shares_gpu:is_gpu_shared size_of:image_size
+step_down:minimize_step unknown:unknown_name use_batch_statistics:use_batch_stats
+usual_normalisation:default_normalization verify:verify_dataset
+""")
+"""Old names and the new ones, in whatever module."""
 
 
 def _message(old: str, new: str) -> str:
     return f"{old} is deprecated and will be removed in driftlaw {REMOVED_IN}. Use {new} instead."
 
 
-def old_names(module: str) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` for a module, with which it has its old names too."""
+def add_old_names(module: str) -> None:
+    """Let a module that exists under the same name also have its old names."""
 
     def find(name: str) -> Any:
         new = _NAMES.get(name)
@@ -136,7 +81,7 @@ def old_names(module: str) -> Callable[[str], Any]:
         warn_user(_message(f"{module}.{name}", f"{module}.{new}"), DeprecationWarning)
         return getattr(sys.modules[module], new)
 
-    return find
+    vars(sys.modules[module])["__getattr__"] = find  # not an assignment, after which mypy would accept any name
 
 
 def renamed_keywords(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -191,9 +136,9 @@ class _OldModuleFinder(MetaPathFinder, Loader):
 
     def _targets(self, name: str) -> list[str]:
         if name in _MODULES:
-            return [f"driftlaw.{target}" for target in _MODULES[name]]
+            return [f"driftlaw.{target}" for target in _MODULES[name].split(",")]
         parent, _, child = name.rpartition(".")
-        candidates = [f"driftlaw.{target}.{child}" for target in _MODULES.get(parent, [])]
+        candidates = [f"driftlaw.{target}.{child}" for target in _MODULES.get(parent, "").split(",") if target]
         return [candidate for candidate in candidates if importlib.util.find_spec(candidate)]
 
 

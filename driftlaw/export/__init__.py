@@ -9,6 +9,7 @@
 True
 """
 
+from driftlaw._deprecated import add_old_names
 from driftlaw.export.adapter import ExportResult, export_adapter, export_model
 from driftlaw.export.formats import FORMATS, find_format
 from driftlaw.export.inference_module import extract_model
@@ -25,3 +26,5 @@ __all__ = [
     "read_state",
     "restore_adapter",
 ]
+
+add_old_names(__name__)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter, Batch, Domain, Plan, StepOutput, Stream
+from driftlaw.datasets import ArrayImages
 from driftlaw.models import build_model
 from driftlaw.settings import Settings, parse
 from driftlaw.testing.find_method import Method, find_method
@@ -69,18 +69,11 @@ def tiny_model() -> nn.Module:
 
 
 def model_without_norm_layers() -> nn.Module:
-    """Return a small model of two convolutions and a linear head."""
+    """Return a small model of two convolutions and a linear head, with the same random weights every time."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return nn.Sequential(
-            nn.Conv2d(3, 8, 3, stride=2),
-            nn.ReLU(),
-            nn.Conv2d(8, 8, 3, stride=2),
-            nn.ReLU(),
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-            nn.Linear(8, CLASSES),
-        )
+        convolutions = [nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2), nn.ReLU()]
+        return nn.Sequential(*convolutions, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, CLASSES))
 
 
 def make_images(index: int = 0, *, count: int = BATCH, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -120,25 +113,11 @@ class TinyStream(Stream):
         return {"made_up_for": "driftlaw check"}
 
 
-class SyntheticDataset:
+class SyntheticDataset(ArrayImages):
     """Twelve random labelled images: training data for methods that need some."""
 
-    name = "synthetic"
-    num_classes = CLASSES
-    image_shape = (SIZE, SIZE)
-
     def __init__(self) -> None:
-        self.class_names = [f"class {index}" for index in range(CLASSES)]
-        self.labels = np.arange(3 * CLASSES, dtype=np.int64) % CLASSES
-        self._pixels = np.random.default_rng(0).integers(256, size=(len(self.labels), SIZE, SIZE, 3), dtype=np.uint8)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def images(self, indices: npt.ArrayLike) -> npt.NDArray[np.uint8]:
-        """Return the images at ``indices`` as uint8 (k, h, w, 3)."""
-        return self._pixels[np.asarray(indices, dtype=np.int64)]
-
-    def facts(self) -> dict[str, Any]:
-        """Return the description of the dataset for a record's header."""
-        return {"name": self.name, "split": "train", "count": len(self), "origin": "random pixels"}
+        labels = np.arange(3 * CLASSES) % CLASSES
+        pixels = np.random.default_rng(0).integers(256, size=(len(labels), SIZE, SIZE, 3), dtype=np.uint8)
+        names = [f"class {index}" for index in range(CLASSES)]
+        super().__init__("synthetic", pixels, labels, names, {"split": "train", "origin": "random pixels"})

@@ -112,7 +112,7 @@ def test_verbose_shows_where_an_error_came_from():
     done = python("-m", "driftlaw", "-v", "list", "mthods")
     assert done.returncode == 2
     assert "Traceback" in done.stderr
-    assert "driftlaw: unknown kind" in done.stderr
+    assert "driftlaw: Unknown kind" in done.stderr
 
 
 def test_our_warnings_are_a_line_each_and_others_are_left_as_they_are():
