@@ -1,7 +1,7 @@
 """Names of version 0.1 that still work, with a DeprecationWarning, until version 0.3.
 
-``install`` makes old modules importable, ``add_old_names`` gives a module its old names, and ``renamed_keywords`` lets a
-function accept its old keywords. CHANGELOG.md has the migration guide.
+``install`` makes old modules importable, ``add_old_names`` gives a module its old names, and ``renamed_keywords`` lets
+a function accept its old keywords. CHANGELOG.md has the migration guide.
 """
 
 from __future__ import annotations
