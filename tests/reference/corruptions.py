@@ -1,7 +1,7 @@
-"""The corruptions one image at a time, with loops, numpy and Pillow: slow, and plain enough to be read as definitions.
+"""The corruptions for one image at a time, with loops, numpy and Pillow: slow, but readable as definitions.
 
-An image is uint8 of shape (h, w, 3), and so is the result. The numbers of a severity come from the catalogue. Chance
-comes from ``Dice``; a test may hand in loaded dice and compare pixel by pixel.
+An image is uint8 of shape (h, w, 3), and so is the result. The parameters of a severity come from the registry. Random
+numbers come from ``ImageRng``. A test may pass one with known numbers and compare pixel by pixel.
 """
 
 from __future__ import annotations
@@ -17,64 +17,64 @@ from PIL import Image
 FROST = Path(__file__).resolve().parents[2] / "driftlaw" / "assets" / "frost"
 
 
-class Dice:
-    """Random numbers of one image; ``purpose`` is for loaded dice."""
+class ImageRng:
+    """Random numbers of one image; ``purpose`` names their use, for subclasses with known numbers."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
+        self.generator = np.random.default_rng(seed)
 
     def normal(self, purpose: str, shape: tuple[int, ...]) -> np.ndarray:
-        return self.rng.normal(size=shape)
+        return self.generator.normal(size=shape)
 
     def uniform(self, purpose: str, shape: tuple[int, ...]) -> np.ndarray:
-        return self.rng.uniform(size=shape)
+        return self.generator.uniform(size=shape)
 
-    def below(self, purpose: str, limit: int) -> int:
-        return int(self.rng.integers(limit))
+    def randint(self, purpose: str, limit: int) -> int:
+        return int(self.generator.integers(limit))
 
     def angle(self, purpose: str, low: float, high: float) -> float:
-        return float(self.rng.uniform(low, high))
+        return float(self.generator.uniform(low, high))
 
-    def jump(self, purpose: str, place: tuple[int, int], shape: tuple[int, int], reach: int) -> tuple[int, int]:
-        down, across = self.rng.integers(-reach, reach, size=2)
+    def offset(self, purpose: str, pixel: tuple[int, int], shape: tuple[int, int], reach: int) -> tuple[int, int]:
+        down, across = self.generator.integers(-reach, reach, size=2)
         return down, across
 
 
-def corrupt(image: np.ndarray, name: str, numbers: tuple[float, ...], dice: Dice) -> np.ndarray:
-    """Return one image corrupted; values are clipped and cut to whole grey levels."""
-    return np.uint8(continuous(image, name, numbers, dice))
+def corrupt(image: np.ndarray, name: str, parameters: tuple[float, ...], rng: ImageRng) -> np.ndarray:
+    """Return one corrupted image; values are clipped and truncated to integers."""
+    return np.uint8(corrupt_unrounded(image, name, parameters, rng))
 
 
-def continuous(image: np.ndarray, name: str, numbers: tuple[float, ...], dice: Dice) -> np.ndarray:
-    """Return one image corrupted, clipped to 0…255, with what lies between two grey levels."""
-    return np.clip(globals()[name](image, numbers, dice), 0, 255)
+def corrupt_unrounded(image: np.ndarray, name: str, parameters: tuple[float, ...], rng: ImageRng) -> np.ndarray:
+    """Return one corrupted image, clipped to [0, 255] and not rounded."""
+    return np.clip(globals()[name](image, parameters, rng), 0, 255)
 
 
 # --- noise
 
 
-def gaussian_noise(image, numbers, dice):
+def gaussian_noise(image, parameters, rng):
     x = image / 255.0
-    return np.clip(x + numbers[0] * dice.normal("noise", x.shape), 0, 1) * 255
+    return np.clip(x + parameters[0] * rng.normal("noise", x.shape), 0, 1) * 255
 
 
-def shot_noise(image, numbers, dice):
-    rate = numbers[0]
-    return np.clip(dice.rng.poisson(image / 255.0 * rate) / rate, 0, 1) * 255
+def shot_noise(image, parameters, rng):
+    rate = parameters[0]
+    return np.clip(rng.generator.poisson(image / 255.0 * rate) / rate, 0, 1) * 255
 
 
-def impulse_noise(image, numbers, dice):
+def impulse_noise(image, parameters, rng):
     x = image / 255.0
-    hit = dice.rng.uniform(size=x.shape) < numbers[0]
-    salt = dice.rng.uniform(size=x.shape) < 0.5
+    hit = rng.generator.uniform(size=x.shape) < parameters[0]
+    salt = rng.generator.uniform(size=x.shape) < 0.5
     x[hit & salt] = 1
     x[hit & ~salt] = 0
     return x * 255
 
 
-def speckle_noise(image, numbers, dice):
+def speckle_noise(image, parameters, rng):
     x = image / 255.0
-    return np.clip(x + x * numbers[0] * dice.normal("noise", x.shape), 0, 1) * 255
+    return np.clip(x + x * parameters[0] * rng.normal("noise", x.shape), 0, 1) * 255
 
 
 # --- blur
@@ -98,8 +98,8 @@ def gaussian_filter(plane, sigma, mode="edge", truncate=4.0):
     return plane
 
 
-def gaussian_blur(image, numbers, dice):
-    return np.clip(gaussian_filter(image / 255.0, numbers[0]), 0, 1) * 255
+def gaussian_blur(image, parameters, rng):
+    return np.clip(gaussian_filter(image / 255.0, parameters[0]), 0, 1) * 255
 
 
 def disk(radius, alias_blur):
@@ -128,25 +128,25 @@ def correlate(plane, kernel):
     return total
 
 
-def defocus_blur(image, numbers, dice):
-    radius, alias_blur = numbers
+def defocus_blur(image, parameters, rng):
+    radius, alias_blur = parameters
     return np.clip(correlate(image / 255.0, disk(radius, alias_blur)), 0, 1) * 255
 
 
-def glass_blur(image, numbers, dice):
-    sigma, reach, rounds = numbers[0], int(numbers[1]), int(numbers[2])
+def glass_blur(image, parameters, rng):
+    sigma, reach, rounds = parameters[0], int(parameters[1]), int(parameters[2])
     x = np.uint8(gaussian_filter(image / 255.0, sigma) * 255 + 1e-9)
     height, width = x.shape[:2]
     for turn in range(rounds):
         for h in range(height - reach, reach, -1):
             for w in range(width - reach, reach, -1):
-                # The original's swap of two views: the neighbour keeps what it has.
-                down, across = dice.jump(f"jumps {turn}", (h, w), (height, width), reach)
+                # As in the original code, which swaps two views: the neighbor keeps its value.
+                down, across = rng.offset(f"jumps {turn}", (h, w), (height, width), reach)
                 x[h, w] = x[h + down, w + across]
     return np.clip(gaussian_filter(x / 255.0, sigma), 0, 1) * 255
 
 
-def drag(image, radius, sigma, degrees):
+def line_blur(image, radius, sigma, degrees):
     """Blur along a line, as ImageMagick does."""
     taps = 2 * math.ceil(radius) + 1
     weights = np.exp(-0.5 * (np.arange(taps) / sigma) ** 2)
@@ -162,29 +162,29 @@ def drag(image, radius, sigma, degrees):
     return np.floor(total + 1e-9)
 
 
-def motion_blur(image, numbers, dice):
-    return drag(image, *numbers, dice.angle("angle", -45, 45))
+def motion_blur(image, parameters, rng):
+    return line_blur(image, *parameters, rng.angle("angle", -45, 45))
 
 
 def clipped_zoom(image, factor):
-    """Stretch the middle of an array (h, w, …) so that it fills the frame."""
+    """Enlarge the center of an array (h, w, …) to the full size."""
     for axis in (0, 1):
         size = image.shape[axis]
         crop = math.ceil(size / factor)
         start = (size - crop) // 2
         stretched = round(crop * factor)
         trim = (stretched - size) // 2
-        places = np.linspace(0, crop - 1, stretched)[trim : trim + size]
-        lower = np.minimum(places.astype(int), crop - 1)
+        positions = np.linspace(0, crop - 1, stretched)[trim : trim + size]
+        lower = np.minimum(positions.astype(int), crop - 1)
         upper = np.minimum(lower + 1, crop - 1)
-        share = (places - lower).reshape([-1, 1, 1][: image.ndim] if axis == 0 else [-1, 1][: image.ndim - 1])
+        share = (positions - lower).reshape([-1, 1, 1][: image.ndim] if axis == 0 else [-1, 1][: image.ndim - 1])
         image = np.take(image, start + lower, axis) * (1 - share) + np.take(image, start + upper, axis) * share
     return image
 
 
-def zoom_blur(image, numbers, dice):
+def zoom_blur(image, parameters, rng):
     x = image / 255.0
-    factors = np.arange(1, *numbers)
+    factors = np.arange(1, *parameters)
     total = x.copy()
     for factor in factors:
         total += clipped_zoom(x, factor)
@@ -194,43 +194,43 @@ def zoom_blur(image, numbers, dice):
 # --- weather
 
 
-def snow(image, numbers, dice):
-    mean, deviation, zoom, threshold, radius, sigma, share = numbers
+def snow(image, parameters, rng):
+    mean, deviation, zoom, threshold, radius, sigma, share = parameters
     x = image / 255.0
-    layer = mean + deviation * dice.normal("flakes", x.shape[:2])
+    layer = mean + deviation * rng.normal("flakes", x.shape[:2])
     layer = clipped_zoom(layer, zoom)
     layer[layer < threshold] = 0
     layer = np.uint8(np.clip(layer, 0, 1) * 255)
-    layer = drag(layer, radius, sigma, dice.angle("angle", -135, -45))[..., None] / 255.0
-    grey = (x @ np.array([0.299, 0.587, 0.114]))[..., None]
-    x = share * x + (1 - share) * np.maximum(x, grey * 1.5 + 0.5)
+    layer = line_blur(layer, radius, sigma, rng.angle("angle", -135, -45))[..., None] / 255.0
+    gray = (x @ np.array([0.299, 0.587, 0.114]))[..., None]
+    x = share * x + (1 - share) * np.maximum(x, gray * 1.5 + 0.5)
     return np.clip(x + layer + np.rot90(layer, k=2), 0, 1) * 255
 
 
 @lru_cache(maxsize=8)
-def photograph(number, large):
-    picture = Image.open(FROST / f"frost{number + 1}.png").convert("RGB")
+def frost_photo(number, large):
+    photo = Image.open(FROST / f"frost{number + 1}.png").convert("RGB")
     if large:
-        picture = picture.resize((picture.width * 5, picture.height * 5), Image.Resampling.BICUBIC)
-    return np.asarray(picture)
+        photo = photo.resize((photo.width * 5, photo.height * 5), Image.Resampling.BICUBIC)
+    return np.asarray(photo)
 
 
-def frost(image, numbers, dice):
+def frost(image, parameters, rng):
     height, width = image.shape[:2]
-    picture = photograph(dice.below("photograph", 5), max(height, width) > 64)
-    scale = max(height / picture.shape[0], width / picture.shape[1])
+    photo = frost_photo(rng.randint("photograph", 5), max(height, width) > 64)
+    scale = max(height / photo.shape[0], width / photo.shape[1])
     if scale > 1:
-        size = (math.ceil(picture.shape[1] * scale), math.ceil(picture.shape[0] * scale))
-        picture = np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.BILINEAR))
-    top = dice.below("top", max(picture.shape[0] - height, 1))
-    left = dice.below("left", max(picture.shape[1] - width, 1))
-    return numbers[0] * image + numbers[1] * picture[top : top + height, left : left + width]
+        size = (math.ceil(photo.shape[1] * scale), math.ceil(photo.shape[0] * scale))
+        photo = np.asarray(Image.fromarray(photo).resize(size, Image.Resampling.BILINEAR))
+    top = rng.randint("top", max(photo.shape[0] - height, 1))
+    left = rng.randint("left", max(photo.shape[1] - width, 1))
+    return parameters[0] * image + parameters[1] * photo[top : top + height, left : left + width]
 
 
-def plasma(side, decay, dice):
-    """Diamond and square on a map that wraps around."""
+def plasma(side, decay, rng):
+    """Return plasma noise: the diamond-square algorithm with periodic borders."""
     heights = np.zeros((side, side))
-    wobbles = iter(dice.uniform("plasma", (side * side,)) * 2 - 1)
+    noise = iter(rng.uniform("plasma", (side * side,)) * 2 - 1)
     step, size = side, 100.0
     while step >= 2:
         half = step // 2
@@ -242,21 +242,21 @@ def plasma(side, decay, dice):
             for y in range(first_y, side, step):
                 for x in range(first_x, side, step):
                     total = sum(heights[(y + dy) % side, (x + dx) % side] for dy, dx in around)
-                    heights[y, x] = total / 4 + size * size * next(wobbles)
+                    heights[y, x] = total / 4 + size * size * next(noise)
         step, size = half, size / decay
     heights -= heights.min()
     return heights / heights.max()
 
 
-def fog(image, numbers, dice):
-    amount, decay = numbers
+def fog(image, parameters, rng):
+    amount, decay = parameters
     height, width = image.shape[:2]
     side = 1
     while side < max(height, width):
         side *= 2
     x = image / 255.0
     brightest = x.max()
-    x = x + amount * plasma(side, decay, dice)[:height, :width, None]
+    x = x + amount * plasma(side, decay, rng)[:height, :width, None]
     return np.clip(x * brightest / (brightest + amount), 0, 1) * 255
 
 
@@ -279,14 +279,14 @@ def hsv_to_rgb(hue, saturation, value):
     return np.stack([np.choose(sector.astype(int) % 6, [choice[c] for choice in choices]) for c in range(3)], 2)
 
 
-def brightness(image, numbers, dice):
+def brightness(image, parameters, rng):
     hue, saturation, value = rgb_to_hsv(image / 255.0)
-    return np.clip(hsv_to_rgb(hue, saturation, np.clip(value + numbers[0], 0, 1)), 0, 1) * 255
+    return np.clip(hsv_to_rgb(hue, saturation, np.clip(value + parameters[0], 0, 1)), 0, 1) * 255
 
 
-def saturate(image, numbers, dice):
+def saturate(image, parameters, rng):
     hue, saturation, value = rgb_to_hsv(image / 255.0)
-    return np.clip(hsv_to_rgb(hue, np.clip(saturation * numbers[0] + numbers[1], 0, 1), value), 0, 1) * 255
+    return np.clip(hsv_to_rgb(hue, np.clip(saturation * parameters[0] + parameters[1], 0, 1), value), 0, 1) * 255
 
 
 # --- spatter
@@ -348,7 +348,7 @@ def distance_transform(edges):
     return far[2:-2, 2:-2]
 
 
-def equalise(levels):
+def equalize(levels):
     histogram = np.bincount(levels.reshape(-1), minlength=256)
     first = int(levels.min())
     if histogram[first] == levels.size:
@@ -357,10 +357,10 @@ def equalise(levels):
     return np.clip(np.rint(reached * (255 / (levels.size - histogram[first]))), 0, 255).astype(np.uint8)[levels]
 
 
-def spatter(image, numbers, dice):
-    mean, deviation, smoothing, threshold, strength, mud = numbers
+def spatter(image, parameters, rng):
+    mean, deviation, smoothing, threshold, strength, mud = parameters
     x = image / 255.0
-    layer = gaussian_filter(mean + deviation * dice.normal("liquid", x.shape[:2]), smoothing)
+    layer = gaussian_filter(mean + deviation * rng.normal("liquid", x.shape[:2]), smoothing)
     layer[layer < threshold] = 0
     if mud:
         cover = gaussian_filter((layer > threshold).astype(float), strength)[..., None]
@@ -369,7 +369,7 @@ def spatter(image, numbers, dice):
     layer = np.uint8(layer * 255)
     box = np.full((3, 3), 1 / 9)
     distance = np.minimum(distance_transform(canny(layer, 50, 150)), 20)
-    lit = equalise(np.uint8(correlate(distance, box) + 1e-6)).astype(float)
+    lit = equalize(np.uint8(correlate(distance, box) + 1e-6)).astype(float)
     lit = np.clip(correlate(lit, np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])), 0, 255)
     relief = layer * np.rint(correlate(lit, box))
     relief = relief / max(relief.max(), 1) * strength
@@ -379,15 +379,15 @@ def spatter(image, numbers, dice):
 # --- digital
 
 
-def contrast(image, numbers, dice):
+def contrast(image, parameters, rng):
     x = image / 255.0
     means = x.mean((0, 1))
-    return np.clip((x - means) * numbers[0] + means, 0, 1) * 255
+    return np.clip((x - means) * parameters[0] + means, 0, 1) * 255
 
 
-def fold(index, size, about_centres):
-    """Bring an index back into [0, size) by reflection."""
-    if about_centres:
+def fold(index, size, about_centers):
+    """Map an index into [0, size) by reflection."""
+    if about_centers:
         period = max(2 * size - 2, 1)
         index = index % period
         return np.minimum(index, period - index) if size > 1 else index * 0
@@ -395,44 +395,44 @@ def fold(index, size, about_centres):
     return np.minimum(index, 2 * size - 1 - index)
 
 
-def sample(image, columns, rows, about_centres):
-    """Sample an image linearly at places (h, w)."""
+def sample(image, columns, rows, about_centers):
+    """Sample an image with bilinear interpolation at positions (h, w)."""
     height, width = image.shape[:2]
     left, top = np.floor(columns).astype(int), np.floor(rows).astype(int)
     total = np.zeros(image.shape)
     for dy in (0, 1):
         for dx in (0, 1):
             weight = (1 - abs(columns - left - dx)) * (1 - abs(rows - top - dy))
-            y, x = fold(top + dy, height, about_centres), fold(left + dx, width, about_centres)
+            y, x = fold(top + dy, height, about_centers), fold(left + dx, width, about_centers)
             total += weight[..., None] * image[y, x]
     return total
 
 
-def elastic_transform(image, numbers, dice):
-    amplitude, smoothing, reach = numbers
+def elastic_transform(image, parameters, rng):
+    amplitude, smoothing, reach = parameters
     x = image / 255.0
     height, width = x.shape[:2]
-    centre, side = np.array([width // 2, height // 2]), min(height, width) // 3
-    corners = centre + side * np.array([[1, 1], [1, -1], [-1, -1]])
-    moved = corners + (dice.uniform("corners", (3, 2)) * 2 - 1) * reach
+    center, side = np.array([width // 2, height // 2]), min(height, width) // 3
+    corners = center + side * np.array([[1, 1], [1, -1], [-1, -1]])
+    moved = corners + (rng.uniform("corners", (3, 2)) * 2 - 1) * reach
     back = np.linalg.solve(np.c_[moved, np.ones(3)], corners)
     columns, rows = np.meshgrid(np.arange(width), np.arange(height))
-    places = np.stack([columns, rows, np.ones_like(rows)], 2) @ back
-    x = sample(x, places[..., 0], places[..., 1], True)
+    positions = np.stack([columns, rows, np.ones_like(rows)], 2) @ back
+    x = sample(x, positions[..., 0], positions[..., 1], True)
     if amplitude:
-        shifts = dice.uniform("shifts", (2, height, width)) * 2 - 1
+        shifts = rng.uniform("shifts", (2, height, width)) * 2 - 1
         across, down = (gaussian_filter(shift, smoothing, "symmetric", 3.0) * amplitude for shift in shifts)
         x = sample(x, columns + across, rows + down, False)
     return np.clip(x, 0, 1) * 255
 
 
-def pixelate(image, numbers, dice):
-    picture = Image.fromarray(image)
-    small = (max(1, int(picture.width * numbers[0])), max(1, int(picture.height * numbers[0])))
-    return np.asarray(picture.resize(small, Image.Resampling.BOX).resize(picture.size, Image.Resampling.BOX))
+def pixelate(image, parameters, rng):
+    photo = Image.fromarray(image)
+    small = (max(1, int(photo.width * parameters[0])), max(1, int(photo.height * parameters[0])))
+    return np.asarray(photo.resize(small, Image.Resampling.BOX).resize(photo.size, Image.Resampling.BOX))
 
 
-def jpeg_compression(image, numbers, dice):
+def jpeg_compression(image, parameters, rng):
     stored = io.BytesIO()
-    Image.fromarray(image).save(stored, "JPEG", quality=int(numbers[0]))
+    Image.fromarray(image).save(stored, "JPEG", quality=int(parameters[0]))
     return np.asarray(Image.open(stored))
