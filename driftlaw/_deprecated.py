@@ -41,24 +41,25 @@ ingredients.memory:components.feature_bank ingredients.normalisation:components.
 ingredients.source_data:components.train_data loop:evaluation measures:evaluation,evaluation.metrics
 models.catalogue:models.registry models.folding:models.fold_batch_norm models.foreign:models.checkpoint_formats
 models.libraries:models.hub models.loading:models.load models.normalise:models.normalize places:paths
-probes:profiling,hardware processor:hardware records.measures:records.metrics streams.orders:streams.ordering
-streams.pixels:streams.image_cache streams.sources:datasets.torch_dataset training.augmentations:training.augment
-training.objectives:training.loss
+probes:profiling,hardware processor:hardware records.measures:records.metrics reports.comparison:reports.published
+reports.measures:reports.columns reports.paper:reports.published
+streams.orders:streams.ordering streams.pixels:streams.image_cache streams.sources:datasets.torch_dataset
+training.augmentations:training.augment training.objectives:training.loss
 """)
 """Old modules of the package, and the modules that now have their names. Other sub-modules keep their name."""
 
 _NAMES = _table("""
 ArchiveSource:ArchiveDataset CATALOGUE:DATASETS Cell:RunSpec DatasetImages:TorchDatasetImages Draws:CounterRNG
-Exported:ExportResult FeatureMemory:FeatureBank FromLibrary:HubModel HOW_A_STEP_IS_RUN:EXECUTION_SETTINGS
+Exported:ExportResult FOR_MEASURES:COLUMN_FOR_METRIC FeatureMemory:FeatureBank FromLibrary:HubModel
 ImageSource:ImageDataset MEASURES:METRICS Measures:OnlineMetrics NORMALISATIONS:NORMALIZATIONS Normalise:Normalize
-Numbers:Parameters Output:StepOutput Pixels:CorruptedImageCache RecentImages:ImageWindow
-SmallBatches:BatchStatsSettings SourceData:TrainData StepSettings:ExecutionSettings Stopwatch:Timer
-Subject:MethodUnderTest Workbench:RunContext answering_network:extract_model as_input:to_device
+Numbers:Parameters Output:StepOutput Picture:Figure Pixels:CorruptedImageCache RecentImages:ImageWindow
+Row:ResultRow SmallBatches:BatchStatsSettings SourceData:TrainData StepSettings:ExecutionSettings Stopwatch:Timer
+Subject:MethodUnderTest Table:ResultTable Workbench:RunContext answering_network:extract_model as_input:to_device
 as_source:as_image_dataset batch_score:score can_train_in_bf16:supports_bf16 collected:combined_error
 cross_entropy_between:soft_cross_entropy export_network:export_model fetch:download_dataset follow:ema_update
-is_of_a_library:is_hub_name learning:trainable let_learn:require_grad_ lines_on_disk:existing_lines
-load_from_library:load_hub_model loss_of:training_loss make_normalise:make_normalize method_facts:method_info
-our_names:to_driftlaw_names own_label_likelihood:pseudo_label_nll plain_facts:diagnostics_to_json
+is_of_a_library:is_hub_name learning:trainable let_learn:require_grad_ load_from_library:load_hub_model
+loss_of:training_loss make_normalise:make_normalize method_facts:method_info our_names:to_driftlaw_names
+own_label_likelihood:pseudo_label_nll plain_facts:diagnostics_to_json
 published_normalisation:published_normalization read_picture:read_image read_pictures:read_images
 restore_some:stochastic_restore same_normalisation:same_normalization shares_gpu:is_gpu_shared size_of:image_size
 step_down:minimize_step unknown:unknown_name use_batch_statistics:use_batch_stats

@@ -76,9 +76,7 @@ def _find_images(source: Path, out: Path) -> list[Path]:
     if not source.exists():
         raise UsageError(f"{source} does not exist. Expected an image or a folder of images.")
     if source.resolve() == out.resolve() and source.is_dir():
-        raise UsageError(
-            f"IN and OUT are the same folder, {source}. Choose another OUT to keep the originals."
-        )
+        raise UsageError(f"IN and OUT are the same folder, {source}. Choose another OUT to keep the originals.")
     paths = [source]
     if source.is_dir():
         files = (path for path in source.rglob("*") if path.is_file() and path.suffix.lower() in SUFFIXES)

@@ -85,7 +85,7 @@ def test_method_may_declare_that_it_predicts_after_the_update():
 def test_results_are_immutable_and_in_the_order_of_checks():
     results = check_method("source")
     assert [result.name for result in results] == [check.__name__ for check in CHECKS]
-    assert all(result.passed and result.reason == "" and result.seconds > 0 for result in results)
+    assert all(result.passed and result.reason == "" for result in results)
     with pytest.raises(dataclasses.FrozenInstanceError):
         results[0].passed = False
 
