@@ -12,7 +12,7 @@ from driftlaw.corruptions import corrupt, list_corruptions
 from driftlaw.datasets import ArrayImages
 from driftlaw.methods import list_methods
 from driftlaw.streams import CorruptedStream, StreamSettings
-from driftlaw.streams.image_cache import Pixels
+from driftlaw.streams.image_cache import CorruptedImageCache
 from driftlaw.testing import CHECKS
 
 # --- methods -------------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def stream(request, schedule, dataset):
         rounds=2,
         severity=3,
     )
-    return CorruptedStream(settings, Pixels(dataset, None, settings.corruption_seed, "cpu"))
+    return CorruptedStream(settings, CorruptedImageCache(dataset, None, settings.corruption_seed, "cpu"))
 
 
 def batch_sizes_by_segment(batches):

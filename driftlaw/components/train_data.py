@@ -13,7 +13,7 @@ from torch import Tensor
 
 from driftlaw.errors import UsageError
 
-FACE = ("labels", "images", "num_classes", "facts", "__len__")
+REQUIRED_ATTRIBUTES = ("labels", "images", "num_classes", "metadata", "__len__")
 AT_ONCE = 1000  # images that are hashed in one go
 
 
@@ -21,13 +21,13 @@ class TrainData:
     """A labelled dataset that batches are drawn from; no part of an adapter's state, and shared by its copies.
 
     Args:
-        images: what has the face of ``driftlaw.datasets.ImageDataset``: ``labels``, ``num_classes``, ``facts()``,
+        images: what has the face of ``driftlaw.datasets.ImageDataset``: ``labels``, ``num_classes``, ``metadata()``,
             ``len`` and ``images(numbers)``, uint8 (k, h, w, 3).
         cache: the folder to keep what is made of it in; one in the data folder where left out.
     """
 
     def __init__(self, images: Any, cache: Path | None = None) -> None:
-        missing = [name for name in FACE if not hasattr(images, name)]
+        missing = [name for name in REQUIRED_ATTRIBUTES if not hasattr(images, name)]
         if missing:
             raise UsageError(
                 f"source is a {type(images).__name__} without {', '.join(missing)}: expected labelled images such as "
@@ -53,12 +53,12 @@ class TrainData:
 
     def facts(self) -> dict[str, Any]:
         """Return plain data for a record's header."""
-        return dict(self._images.facts())
+        return dict(self._images.metadata())
 
     @cached_property
     def sha256(self) -> str:
         """The hash of the images and labels: the dataset's own where it tells one."""
-        told = self._images.facts().get("sha256")
+        told = self._images.metadata().get("sha256")
         if told:
             return str(told)
         digest = hashlib.sha256(self._labels.numpy().tobytes())

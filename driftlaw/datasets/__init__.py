@@ -1,37 +1,26 @@
-"""Clean labelled images: found, fetched, verified, read. Loading never downloads."""
+"""Clean labelled images and archives of corrupted images: find, download, verify, read. Loading never downloads."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from driftlaw import paths as places
-from driftlaw.datasets.archives import (
-    ARCHIVES,
-    Archive,
-    ArchiveInfo,
-    ArchiveSource,
-    ArchiveWriter,
-    CorruptedArchive,
-    open_archive,
-)
-from driftlaw.datasets.cifar import find_batches, read_batches, read_class_names
+from driftlaw import paths
+from driftlaw.datasets.archives import Archive, ArchiveDataset, CorruptedArchive, open_archive
+from driftlaw.datasets.cifar import read_batches, read_class_names
 from driftlaw.datasets.embedded import read_embedded
 from driftlaw.datasets.folder_archive import FolderArchive
 from driftlaw.datasets.image_folder import FolderImages, open_folder
-from driftlaw.datasets.imagenet import CLASSES as IMAGENET_CLASSES
-from driftlaw.datasets.imagenet import find_imagenet
-from driftlaw.datasets.mosaics import find_mosaics, read_mosaics
-from driftlaw.datasets.protocol import ArrayImages, ImageDataset, content_sha256
-from driftlaw.datasets.registry import CATALOGUE, EMBEDDED, DatasetInfo
-from driftlaw.errors import DataError, unknown, warn_user
+from driftlaw.datasets.protocol import REQUIRED_ATTRIBUTES, ArrayImages, ImageDataset, content_sha256
+from driftlaw.datasets.registry import ARCHIVES, DATASETS, EMBEDDED, ArchiveInfo, DatasetInfo
+from driftlaw.errors import DataError, unknown_name, warn_user
 
 __all__ = [
     "ARCHIVES",
+    "REQUIRED_ATTRIBUTES",
     "Archive",
+    "ArchiveDataset",
     "ArchiveInfo",
-    "ArchiveSource",
-    "ArchiveWriter",
     "ArrayImages",
     "CorruptedArchive",
     "DatasetInfo",
@@ -49,75 +38,78 @@ _FOLDER_PREFIX = "folder:"
 
 
 def list_datasets() -> list[DatasetInfo]:
-    """Return what is known of every dataset that ``load_dataset`` takes."""
-    return list(CATALOGUE.values())
+    """Return descriptions of all datasets that ``load_dataset`` can load.
+
+    >>> [info.name for info in list_datasets()]
+    ['cifar10-embedded', 'cifar10', 'cifar100', 'imagenet', 'folder:PATH']
+    """
+    return list(DATASETS.values())
 
 
 def dataset_info(name: str) -> DatasetInfo:
-    """Return what is known of one dataset, or raise with the nearest valid name."""
+    """Return the description of one dataset; raise ``UsageError`` with the nearest valid name if it is unknown."""
     if name.startswith(_FOLDER_PREFIX):
-        return CATALOGUE["folder:PATH"]
-    if name not in CATALOGUE:
-        raise unknown("dataset", name, list(CATALOGUE))
-    return CATALOGUE[name]
+        return DATASETS["folder:PATH"]
+    if name not in DATASETS:
+        raise unknown_name("dataset", name, list(DATASETS))
+    return DATASETS[name]
 
 
 def load_dataset(
     name: str, *, data_dir: str | os.PathLike[str] | None = None, split: str = "test"
 ) -> ArrayImages | FolderImages:
-    """Return the images of a dataset that lies on this machine.
+    """Return a dataset that is stored on this machine.
+
+    >>> dataset = load_dataset("cifar10-embedded")
+    >>> len(dataset), dataset.images([0, 1]).shape, dataset.class_names[3]
+    (2000, (2, 32, 32, 3), 'cat')
 
     Args:
-        name: ``cifar10-embedded``, ``cifar10``, ``cifar100``, ``imagenet`` or ``folder:PATH`` (one sub-folder a class).
-        data_dir: where to look; see ``driftlaw.paths.data_dir``.
-        split: ``test`` or ``train``, as far as the dataset has it.
+        name: ``cifar10-embedded``, ``cifar10``, ``cifar100``, ``imagenet`` or ``folder:PATH`` (one sub-folder per
+            class).
+        data_dir: Data directory; see ``driftlaw.paths.data_dir``.
+        split: ``test`` or ``train``, if the dataset has it.
 
     Raises:
-        UsageError: there is no such dataset or split.
-        DataError: it is not on this machine, or damaged; the message says what to do.
+        UsageError: The dataset or split does not exist.
+        DataError: The dataset is not on this machine, or damaged. The message says what to do.
     """
     info = dataset_info(name)
     if split not in info.splits:
-        raise unknown(f"split of {name}", split, list(info.splits))
+        raise unknown_name(f"split of {name}", split, list(info.splits))
     if name.startswith(_FOLDER_PREFIX):
         return open_folder(name.removeprefix(_FOLDER_PREFIX), split)
     if info is EMBEDDED:
         return read_embedded()
-    folder = places.data_dir(data_dir)
-    return _load_imagenet(folder, split) if info.in_class_folders else _load_cifar(info, folder, split)
+    folder = paths.data_dir(data_dir)
+    return _load_imagenet(info, folder, split) if info.in_class_folders else _load_cifar(info, folder, split)
 
 
-def _load_imagenet(folder: Path, split: str) -> FolderImages:
-    found = find_imagenet(folder, split)
-    if found is None:
-        place = "train" if split == "train" else "val"
+def _load_imagenet(info: DatasetInfo, folder: Path, split: str) -> FolderImages:
+    classes = info.find(split, folder)
+    if classes is None:
+        target = folder / "imagenet" / ("train" if split == "train" else "val")
         raise DataError(
-            f"imagenet ({split}) is not under {folder}: put its {IMAGENET_CLASSES} class folders (by wnid such as "
-            f"n01440764, or by number such as 0000) into {folder / 'imagenet' / place}"
+            f"imagenet ({split}) was not found in {folder}. Put its 1000 class folders (named by wnid such as "
+            f"n01440764, or by index such as 0000) into {target}."
         )
-    what = "ImageNet training images" if split == "train" else "ImageNet validation images"
-    return FolderImages(found, split=split, name="imagenet", what=what)
+    description = "ImageNet training images" if split == "train" else "ImageNet validation images"
+    return FolderImages(classes, split=split, name="imagenet", description=description)
 
 
 def _load_cifar(info: DatasetInfo, folder: Path, split: str) -> ArrayImages:
-    layout = info.layout
-    assert layout is not None  # every catalogue entry but those above has one
-    if (found := find_batches(layout, folder, split)) is not None:
-        images, labels = read_batches(layout, found, split)
-        names = read_class_names(layout, found) or list(info.class_names)
-        digest = content_sha256(images, labels)
-        as_published = info.published[split].difference(found, len(labels), digest) is None
-        origin = info.origin if as_published else f"in the layout of {info.name}, but not its published content"
-    elif info.mosaic and (found := find_mosaics(info.mosaic, folder, split)) is not None:
-        images, labels, names = read_mosaics(info.mosaic, found, split)
-        digest = content_sha256(images, labels)
-        as_published = digest == info.mosaic.sha256[split]
-        origin = info.mosaic.origin if as_published else "mosaics of a split that is not known here"
-    else:
+    layout, batches = info.layout, info.find(split, folder)
+    assert layout is not None  # only the CIFAR datasets get here
+    if batches is None:
         raise DataError(
-            f"{info.name} ({split}) is not under {folder}: run `driftlaw data get {info.name}`, or put the official "
-            f"files {', '.join(layout.files[split])} into {folder / layout.folder}"
+            f"{info.name} ({split}) was not found in {folder}. Run `driftlaw data get {info.name}`, or put the "
+            f"official files {', '.join(layout.files[split])} into {folder / layout.folder}."
         )
-    if not as_published:
-        warn_user(f"{found} ({split}, {len(labels)} images) is {origin}")
+    images, labels = read_batches(layout, batches, split)
+    digest, published = content_sha256(images, labels), info.published[split]
+    origin = published.variants.get(digest, info.origin)
+    if published.difference(batches, len(labels), digest):
+        origin = f"in the layout of {info.name}, but not its published content"
+        warn_user(f"The files in {batches} ({split}, {len(labels)} images) are {origin}.")
+    names = read_class_names(layout, batches) or list(info.class_names)
     return ArrayImages(info.name, images, labels, names, {"split": split, "origin": origin, "sha256": digest})

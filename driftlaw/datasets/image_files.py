@@ -1,4 +1,4 @@
-"""Picture files as arrays: one of them, or many at once by a small pool of threads."""
+"""Image files as arrays, decoded by a small thread pool."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from driftlaw.files import sha256_of
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".ppm", ".tif", ".tiff"})
 THREADS = min(8, os.cpu_count() or 1)
-"""Pillow decodes without holding Python's lock; more threads than this wait for the disk."""
+"""Pillow decodes without holding the GIL; more threads than this wait for the disk."""
 
-HASHED_WHOLE = 60_000
-"""Files up to which their bytes are read for a hash: ImageNet's validation images are, its training images are not."""
+MAX_FULLY_HASHED = 60_000
+"""Up to this many files are hashed with their content: ImageNet's validation images, but not its training images."""
 
-_UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
+_READ_ERRORS = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
 
 
-def read_pictures(
-    paths: Sequence[Path], shape: tuple[int, int], prepare: Callable[[Image.Image], Image.Image]
+def read_images(
+    paths: Sequence[Path], shape: tuple[int, int], transform: Callable[[Image.Image], Image.Image] | None = None
 ) -> Pixels:
-    """Return pictures as uint8 (k, h, w, 3).
+    """Return image files as uint8 (k, h, w, 3).
 
-    A thread holds one decoded picture at a time and puts it into its row, so that memory is the answer's own and a
-    few pictures more, whatever their size.
+    Each thread holds one decoded image at a time, so memory use is that of the result and a few images more.
 
     Args:
-        paths: the files.
-        shape: height and width that ``prepare`` gives.
-        prepare: brings an RGB picture to that size.
+        paths: The files.
+        shape: Height and width after ``transform``.
+        transform: Brings an RGB image to that size; by default images are used unchanged.
 
     Raises:
-        DataError: a file cannot be read, or has another size; the first such file of ``paths`` is told.
+        DataError: A file cannot be read or has another size. The message names the first such file.
     """
     out = np.empty((len(paths), *shape, 3), dtype=np.uint8)
 
     def fill(row: int) -> None:
-        pixels = np.asarray(prepare(read_picture(paths[row])))
+        image = read_image(paths[row])
+        pixels = np.asarray(transform(image) if transform else image)
         if pixels.shape != out.shape[1:]:
             height, width, _ = pixels.shape
-            raise DataError(f"{paths[row]} is {width}×{height} pixels; expected {shape[1]}×{shape[0]} as the others")
+            raise DataError(f"{paths[row]} has {width}×{height} pixels; expected {shape[1]}×{shape[0]}.")
         out[row] = pixels
 
     if THREADS == 1 or len(paths) < 2:
@@ -60,33 +60,32 @@ def read_pictures(
     return out
 
 
-def read_picture(path: Path) -> Image.Image:
-    """Return a picture as RGB: grey ones are spread over the channels, transparency is dropped."""
+def read_image(path: Path) -> Image.Image:
+    """Return an image file as RGB. Grayscale is repeated over the channels, transparency is dropped."""
     try:
-        with Image.open(path) as picture:
-            return picture.convert("RGB")
-    except _UNREADABLE as error:
-        raise DataError(f"{path} cannot be read as a picture: {error}") from error
+        with Image.open(path) as image:
+            return image.convert("RGB")
+    except _READ_ERRORS as error:
+        raise DataError(f"{path} cannot be read as an image: {error}.") from error
 
 
-def size_of(path: Path) -> tuple[int, int]:
-    """Return height and width of a picture; its pixels are not decoded."""
+def image_size(path: Path) -> tuple[int, int]:
+    """Return height and width of an image file without decoding its pixels."""
     try:
-        with Image.open(path) as picture:
-            return picture.height, picture.width
-    except _UNREADABLE as error:
-        raise DataError(f"{path} cannot be read as a picture: {error}") from error
+        with Image.open(path) as image:
+            return image.height, image.width
+    except _READ_ERRORS as error:
+        raise DataError(f"{path} cannot be read as an image: {error}.") from error
 
 
 def files_sha256(folder: Path, paths: Sequence[Path]) -> str:
-    """Return one sha256 of the names of files under ``folder`` and their bytes; of very many, of names and sizes."""
+    """Return one sha256 of the names of files under ``folder`` and their content.
+
+    With more than ``MAX_FULLY_HASHED`` files, sizes are used instead of content.
+    """
     digest = hashlib.sha256()
-    own = sha256_of if len(paths) <= HASHED_WHOLE else _size_in_bytes
+    fingerprint = sha256_of if len(paths) <= MAX_FULLY_HASHED else (lambda path: f"{path.stat().st_size} bytes")
     with ThreadPoolExecutor(THREADS) as pool:
-        for path, noted in zip(paths, pool.map(own, paths), strict=True):
-            digest.update(f"{path.relative_to(folder).as_posix()}\0{noted}\n".encode())
+        for path, value in zip(paths, pool.map(fingerprint, paths), strict=True):
+            digest.update(f"{path.relative_to(folder).as_posix()}\0{value}\n".encode())
     return digest.hexdigest()
-
-
-def _size_in_bytes(path: Path) -> str:
-    return f"{path.stat().st_size} bytes"

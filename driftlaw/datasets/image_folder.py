@@ -1,4 +1,4 @@
-"""A folder of pictures, one sub-folder a class, read when asked for."""
+"""Datasets in folders of images, with one sub-folder per class; images are read on access."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from driftlaw.datasets.image_files import SUFFIXES, files_sha256, read_pictures, size_of
-from driftlaw.datasets.protocol import Facts, Labels, Pixels, checked_indices
+from driftlaw.datasets.image_files import SUFFIXES, files_sha256, image_size, read_images
+from driftlaw.datasets.protocol import Labels, Metadata, Pixels, checked_indices
 from driftlaw.errors import DataError
 
-LARGEST_AS_IS = 224
+MAX_UNCHANGED_SIZE = 224
 SHORTER_SIDE = 256
 CROP = 224
 
 
 class FolderImages:
-    """The pictures of a folder; class names are its sub-folders in natural order (``2`` before ``10``).
+    """Images of a folder. Class names are its sub-folders in natural order (``2`` before ``10``).
 
-    Pictures that all share one size of at most 224×224 are taken as they are. Otherwise each is resized so that its
-    shorter side is 256 (bilinear, antialiased) and its middle 224×224 is cut out. Grey pictures become RGB,
+    If all images share one size of at most 224×224, they are used unchanged. Otherwise each is resized so that its
+    shorter side is 256 (bilinear, antialiased) and center-cropped to 224×224. Grayscale images become RGB, and
     transparency is dropped.
 
     Args:
-        folder: the folder that holds one sub-folder a class.
-        split: what the record calls it.
-        name: what the set is called; ``folder:PATH`` by default.
-        what: how the record's origin begins.
+        folder: Folder with one sub-folder per class.
+        split: Split name in records.
+        name: Name of the dataset; ``folder:PATH`` if omitted.
+        description: First words of ``origin`` in records.
     """
 
     def __init__(
-        self, folder: Path, *, split: str = "test", name: str | None = None, what: str = "pictures of a folder"
+        self, folder: Path, *, split: str = "test", name: str | None = None, description: str = "pictures of a folder"
     ) -> None:
         self.name = name or f"folder:{folder}"
         self.class_names, files = class_files(folder)
         self.num_classes = len(self.class_names)
-        self.labels = labels_of(files)
-        self._folder, self._split, self._what = folder, split, what
-        self._files = [path for own in files for path in own]
-        self._as_is = _shared_small_size(self._files)
+        self.labels = class_labels(files)
+        self._folder, self._split, self._description = folder, split, description
+        self._files = [path for class_paths in files for path in class_paths]
+        self._unchanged_size = _shared_small_size(self._files)
 
     def __len__(self) -> int:
         return len(self._files)
@@ -51,15 +51,16 @@ class FolderImages:
     @property
     def image_shape(self) -> tuple[int, int]:
         """Height and width of every image."""
-        return self._as_is or (CROP, CROP)
+        return self._unchanged_size or (CROP, CROP)
 
     def images(self, indices: npt.ArrayLike) -> Pixels:
-        """Return the pictures at ``indices`` as uint8 (k, h, w, 3)."""
+        """Return the images at ``indices`` as uint8 (k, h, w, 3)."""
         chosen = [self._files[index] for index in checked_indices(indices, len(self))]
-        return read_pictures(chosen, self.image_shape, _as_it_is if self._as_is else _middle)
+        return read_images(chosen, self.image_shape, None if self._unchanged_size else resize_and_crop)
 
-    def facts(self) -> Facts:
-        """Return plain data for a record's header."""
+    def metadata(self) -> Metadata:
+        """Return JSON data for the header of a record."""
+        size = "as they are" if self._unchanged_size else f"shorter side {SHORTER_SIDE}, middle {CROP}×{CROP}"
         return {
             "name": self.name,
             "split": self._split,
@@ -67,12 +68,8 @@ class FolderImages:
             "num_classes": self.num_classes,
             "image_shape": list(self.image_shape),
             "sha256": self._files_sha256,
-            "origin": ", ".join([self._what, *counted_a_class(self.labels), self._prepared]),
+            "origin": ", ".join([self._description, *images_per_class(self.labels), size]),
         }
-
-    @property
-    def _prepared(self) -> str:
-        return "as they are" if self._as_is else f"shorter side {SHORTER_SIDE}, middle {CROP}×{CROP}"
 
     @cached_property
     def _files_sha256(self) -> str:
@@ -80,96 +77,84 @@ class FolderImages:
 
 
 def open_folder(path: str, split: str) -> FolderImages:
-    """Return the pictures under ``path``; where it has ``train`` and ``test`` (or ``val``), ``split`` chooses one.
+    """Return the images under ``path``. If it contains ``train`` and ``test`` (or ``val``), ``split`` selects one.
 
-    A folder without such a pair is a test set; asking it for ``train`` raises, so that nobody trains on what they
-    test on without saying so.
+    Raises:
+        DataError: The folder does not exist, or ``split`` is ``train`` and there is no such pair. Training on the test
+            images must be requested explicitly.
     """
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        raise DataError(f"there is no folder {folder}; expected one that holds a sub-folder of pictures for each class")
+        raise DataError(f"The folder {folder} does not exist. Expected one sub-folder of images per class.")
     held_out = next((name for name in ("test", "val") if (folder / name).is_dir()), None)
     if held_out and (folder / "train").is_dir():
         return FolderImages(folder / (held_out if split == "test" else "train"), split=split)
     if split != "test":
-        raise DataError(
-            f"{folder} has no «train» beside «test» (or «val»); make both, or name the folder itself as test"
-        )
+        raise DataError(f"{folder} has no sub-folders 'train' and 'test' (or 'val'). Create both, or use split='test'.")
     return FolderImages(folder, split=split)
 
 
 def class_files(folder: Path) -> tuple[list[str], list[list[Path]]]:
-    """Return the names of the class folders in natural order, and the pictures of each.
+    """Return the names of the class folders in natural order, and the image files of each class.
 
     Raises:
-        DataError: there are no class folders, or one of them is empty.
+        DataError: There are no class folders, or one of them is empty.
     """
-    classes = _class_folders(folder)
-    files = [sorted(_pictures_in(place), key=_natural) for place in classes]
-    _refuse_empty(folder, classes, files)
-    return [place.name for place in classes], files
+    children = (child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+    classes = sorted(children, key=_natural_key)
+    files = [sorted(_image_files(path), key=_natural_key) for path in classes]
+    if not classes:
+        raise DataError(f"{folder} has no sub-folders. Expected one sub-folder of images per class.")
+    empty = [path.name for path, class_paths in zip(classes, files, strict=True) if not class_paths]
+    if empty:
+        kinds = ", ".join(sorted(SUFFIXES))
+        raise DataError(f"These class folders of {folder} contain no images ({kinds}): {', '.join(empty[:10])}.")
+    return [path.name for path in classes], files
 
 
-def labels_of(files: list[list[Path]]) -> Labels:
-    """Return the label of every picture, class after class."""
-    return np.repeat(np.arange(len(files), dtype=np.int64), [len(own) for own in files])
+def class_labels(files: list[list[Path]]) -> Labels:
+    """Return the label of every image, class after class."""
+    return np.repeat(np.arange(len(files), dtype=np.int64), [len(class_paths) for class_paths in files])
 
 
-def counted_a_class(labels: Labels) -> list[str]:
-    """Return how many pictures a class has, where all have equally many: ``["5 a class"]``, else nothing."""
+def images_per_class(labels: Labels) -> list[str]:
+    """Return ``["5 a class"]``, the wording of records, if all classes have equally many images, else an empty list."""
     counts = np.unique(np.bincount(labels))
     return [f"{counts[0]:,} a class"] if len(counts) == 1 else []
 
 
-def _class_folders(folder: Path) -> list[Path]:
-    found = (child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
-    return sorted(found, key=_natural)
+def resize_and_crop(image: Image.Image) -> Image.Image:
+    """Resize an image so that its shorter side is 256, and crop its center to 224×224."""
+    scale = SHORTER_SIDE / min(image.size)
+    width, height = (max(SHORTER_SIDE, round(side * scale)) for side in image.size)
+    resized = image.resize((width, height), Image.Resampling.BILINEAR)
+    left, top = (width - CROP) // 2, (height - CROP) // 2
+    return resized.crop((left, top, left + CROP, top + CROP))
 
 
-def _pictures_in(folder: Path) -> list[Path]:
-    found = []
-    for place, below, names in os.walk(folder):
-        below[:] = [name for name in below if not name.startswith(".")]
-        found += [
-            Path(place, name)
+def _image_files(folder: Path) -> list[Path]:
+    paths = []
+    for parent, subfolders, names in os.walk(folder):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        paths += [
+            Path(parent, name)
             for name in names
             if os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
         ]
-    return found
+    return paths
 
 
-def _natural(path: Path) -> tuple[list[tuple[int, str]], str]:
-    # Digits compare as numbers; the plain text last, so that «01» and «1» have one order on every machine.
+def _natural_key(path: Path) -> tuple[list[tuple[int, str]], str]:
+    # Digits compare as numbers. The full text comes last, so that '01' and '1' have one order on every machine.
     parts = re.findall(r"\d+|\D+", path.as_posix())
     return [(int(part), "") if part.isascii() and part.isdigit() else (-1, part) for part in parts], path.as_posix()
-
-
-def _refuse_empty(folder: Path, classes: list[Path], files: list[list[Path]]) -> None:
-    if not classes:
-        raise DataError(f"{folder} has no sub-folders; expected one for each class, with its pictures inside")
-    empty = [place.name for place, own in zip(classes, files, strict=True) if not own]
-    if empty:
-        kinds = ", ".join(sorted(SUFFIXES))
-        raise DataError(f"no pictures ({kinds}) in these class folders of {folder}: {', '.join(empty[:10])}")
 
 
 def _shared_small_size(files: list[Path]) -> tuple[int, int] | None:
     shared: tuple[int, int] | None = None
     for path in files:
-        size = size_of(path)
-        if max(size) > LARGEST_AS_IS or (shared is not None and size != shared):
+        size = image_size(path)
+        if max(size) > MAX_UNCHANGED_SIZE or (shared is not None and size != shared):
             return None
         shared = size
     return shared
-
-
-def _as_it_is(picture: Image.Image) -> Image.Image:
-    return picture
-
-
-def _middle(picture: Image.Image) -> Image.Image:
-    scale = SHORTER_SIDE / min(picture.size)
-    width, height = (max(SHORTER_SIDE, round(side * scale)) for side in picture.size)
-    resized = picture.resize((width, height), Image.Resampling.BILINEAR)
-    left, top = (width - CROP) // 2, (height - CROP) // 2
-    return resized.crop((left, top, left + CROP, top + CROP))

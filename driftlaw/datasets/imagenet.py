@@ -1,44 +1,37 @@
-"""ImageNet's folders, found wherever they lie under the data folder: a thousand classes by wnid or by their number."""
+"""Search for ImageNet's class folders in the data directory."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
-CLASSES = 1000
+NUM_CLASSES = 1000
 _SPLIT_FOLDERS = {"test": ("val", "validation", ""), "train": ("train",)}
 _WNID = re.compile(r"n\d{8}")
 
 
 def find_imagenet(folder: Path, split: str) -> Path | None:
-    """Return the folder of a split's class folders: under ``folder``, or one level down; ``imagenet`` goes first."""
-    return next((place for place in _candidates(folder, split) if holds_imagenet(place)), None)
+    """Return the folder with the class folders of a split, in ``folder`` or one level down; ``imagenet`` is first."""
+    children = folder.iterdir() if os.path.isdir(folder) else ()
+    others = sorted(
+        child
+        for child in children
+        if child.is_dir() and not child.name.startswith(".") and child.name not in ("imagenet", "train")
+    )
+    candidates = (parent / name for parent in (folder / "imagenet", folder, *others) for name in _SPLIT_FOLDERS[split])
+    return next((path for path in candidates if has_imagenet_classes(path)), None)
 
 
-def holds_imagenet(folder: Path) -> bool:
-    """Return whether a folder has 1,000 class folders, named by wnid or by class number in four digits.
+def has_imagenet_classes(folder: Path) -> bool:
+    """Return True if a folder has 1,000 class folders, named by wnid (n01440764) or by class index (0000 to 0999).
 
-    Sorted, both are in the order of the class numbers: a wnid's place among all thousand is its number, and of the
-    numbers none may be missing.
+    In both cases the sorted names are in the order of the class indices.
     """
     if not os.path.isdir(folder):
         return False
     names = [entry.name for entry in os.scandir(folder) if not entry.name.startswith(".") and entry.is_dir()]
-    if len(names) != CLASSES:
+    if len(names) != NUM_CLASSES:
         return False
-    numbered = sorted(names) == [f"{number:04d}" for number in range(CLASSES)]
-    return numbered or all(_WNID.fullmatch(name) for name in names)
-
-
-def _candidates(folder: Path, split: str) -> Iterator[Path]:
-    children = [child for child in _children(folder) if child.name not in ("imagenet", "train")]
-    for place in (folder / "imagenet", folder, *children):
-        yield from (place / name for name in _SPLIT_FOLDERS[split])
-
-
-def _children(folder: Path) -> list[Path]:
-    if not os.path.isdir(folder):
-        return []
-    return sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+    by_index = sorted(names) == [f"{number:04d}" for number in range(NUM_CLASSES)]
+    return by_index or all(_WNID.fullmatch(name) for name in names)

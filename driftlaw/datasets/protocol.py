@@ -1,4 +1,4 @@
-"""What a set of clean labelled images looks like to everyone else, and the one that is held in memory."""
+"""The ``ImageDataset`` protocol of clean labelled images, and its in-memory implementation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,21 @@ from driftlaw.errors import DataError, UsageError
 
 Pixels = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
-Facts = dict[str, Any]
+Metadata = dict[str, Any]
 SEVERITIES = 5
+REQUIRED_ATTRIBUTES = ("name", "num_classes", "class_names", "labels", "image_shape", "images", "metadata")
+"""What an object needs to be used as an ``ImageDataset``."""
 
 
 class ImageDataset(Protocol):
-    """Clean labelled images of one size, counted from 0."""
+    """Clean labelled images of one size, indexed from 0.
+
+    Attributes:
+        name: Name of the dataset.
+        num_classes: Number of classes.
+        class_names: One name per class, in label order.
+        labels: int64 (n,), the class of every image.
+    """
 
     name: str
     num_classes: int
@@ -39,21 +48,25 @@ class ImageDataset(Protocol):
         """Return the images at ``indices`` as uint8 (k, h, w, 3)."""
         ...
 
-    def facts(self) -> Facts:
-        """Return plain data for a record's header: name, split, count, sha256, origin."""
+    def metadata(self) -> Metadata:
+        """Return JSON data for the header of a record: name, split, count, sha256, origin."""
         ...
 
 
 class ArrayImages:
-    """Images held in memory.
+    """An image dataset held in memory.
+
+    >>> dataset = ArrayImages("grey", np.full((2, 4, 4, 3), 128, np.uint8), [0, 1], ["cat", "dog"])
+    >>> len(dataset), dataset.image_shape, dataset.images([1]).shape
+    (2, (4, 4), (1, 4, 4, 3))
 
     Args:
-        name: what the set is called.
+        name: Name of the dataset.
         images: uint8 (n, h, w, 3).
-        labels: n whole numbers from 0.
-        class_names: one name a class.
-        facts: what else a record should know, such as ``split`` and ``origin``; a ``sha256`` among them is taken for
-            ``content_sha256`` of these images, which saves counting it again.
+        labels: n integers from 0.
+        class_names: One name per class.
+        metadata: More JSON data for records, for example ``split`` and ``origin``. If it contains ``sha256``, that must
+            be the ``content_sha256`` of the images; it is not computed again.
     """
 
     def __init__(
@@ -62,15 +75,25 @@ class ArrayImages:
         images: Pixels,
         labels: npt.ArrayLike,
         class_names: Sequence[str],
-        facts: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
         self.class_names = list(class_names)
         self.num_classes = len(self.class_names)
         self.labels = np.asarray(labels, dtype=np.int64)
         self._images = images
-        self._facts = dict(facts or {})
-        _check_fit(name, images, self.labels, self.num_classes)
+        self._metadata = dict(metadata or {})
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3:
+            raise DataError(f"The images of '{name}' are {images.dtype} {images.shape}; expected uint8 (n, h, w, 3).")
+        if self.labels.shape != (len(images),):
+            raise DataError(
+                f"'{name}' has {len(images)} images and labels of shape {self.labels.shape}; expected one per image."
+            )
+        if self.labels.size and not (self.labels.min() >= 0 and self.labels.max() < self.num_classes):
+            raise DataError(
+                f"The labels of '{name}' range from {self.labels.min()} to {self.labels.max()}; expected 0 to "
+                f"{self.num_classes - 1}."
+            )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -86,19 +109,19 @@ class ArrayImages:
 
     @cached_property
     def content_sha256(self) -> str:
-        """The sha256 of pixels and labels, see the function of this name."""
-        return self._facts.get("sha256") or content_sha256(self._images, self.labels)
+        """sha256 of pixels and labels; see the function ``content_sha256``."""
+        return self._metadata.get("sha256") or content_sha256(self._images, self.labels)
 
-    def facts(self) -> Facts:
-        """Return plain data for a record's header."""
-        counted = {"name": self.name, "count": len(self), "num_classes": self.num_classes}
-        return {**counted, "image_shape": list(self.image_shape), **self._facts, "sha256": self.content_sha256}
+    def metadata(self) -> Metadata:
+        """Return JSON data for the header of a record."""
+        counts = {"name": self.name, "count": len(self), "num_classes": self.num_classes}
+        return {**counts, "image_shape": list(self.image_shape), **self._metadata, "sha256": self.content_sha256}
 
 
 def content_sha256(images: Pixels, labels: Labels) -> str:
-    """Return the sha256 of the pixels (n, h, w, 3 in this order) followed by the labels as little-endian int64.
+    """Return the sha256 of the pixels, in the order (n, h, w, 3), followed by the labels as little-endian int64.
 
-    The same images have the same hash whatever file they were read from.
+    It does not depend on the file format that the images were read from.
     """
     digest = hashlib.sha256(np.ascontiguousarray(images).data)
     digest.update(np.ascontiguousarray(labels, dtype="<i8").data)
@@ -106,26 +129,15 @@ def content_sha256(images: Pixels, labels: Labels) -> str:
 
 
 def checked_indices(indices: npt.ArrayLike, count: int) -> npt.NDArray[np.int64]:
-    """Return ``indices`` as int64 (k,), or raise where one of them is not in 0 … count − 1."""
-    found = np.asarray(indices, dtype=np.int64).reshape(-1)
-    if found.size and (found.min() < 0 or found.max() >= count):
-        raise UsageError(f"image indices run from {found.min()} to {found.max()}; this set has 0 to {count - 1}")
-    return found
+    """Return ``indices`` as int64 (k,); raise ``UsageError`` unless all are in 0 … count − 1."""
+    array = np.asarray(indices, dtype=np.int64).reshape(-1)
+    if array.size and (array.min() < 0 or array.max() >= count):
+        raise UsageError(f"Image indices range from {array.min()} to {array.max()}; expected 0 to {count - 1}.")
+    return array
 
 
 def checked_severity(severity: int) -> int:
-    """Return ``severity``, or raise where it is not one of the five."""
+    """Return ``severity``; raise ``UsageError`` unless it is 1 to 5."""
     if severity not in range(1, SEVERITIES + 1):
-        raise UsageError(f"severity {severity} is not one of 1, 2, 3, 4, 5")
+        raise UsageError(f"Found severity {severity}; expected one of 1, 2, 3, 4, 5.")
     return severity
-
-
-def _check_fit(name: str, images: Pixels, labels: Labels, num_classes: int) -> None:
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3:
-        raise DataError(f"images of «{name}» are {images.dtype} {images.shape}; expected uint8 (n, h, w, 3)")
-    if labels.shape != (len(images),):
-        raise DataError(f"«{name}» has {len(images)} images and labels of shape {labels.shape}; expected one an image")
-    if labels.size and not (labels.min() >= 0 and labels.max() < num_classes):
-        raise DataError(
-            f"labels of «{name}» run from {labels.min()} to {labels.max()}; expected 0 to {num_classes - 1}"
-        )

@@ -1,4 +1,4 @@
-"""The datasets driftlaw knows by name, as data."""
+"""Known datasets and archives of corrupted images, as data."""
 
 from __future__ import annotations
 
@@ -8,50 +8,56 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from driftlaw import paths as places
+from driftlaw import paths
 from driftlaw.datasets.cifar import BatchLayout, find_batches
-from driftlaw.datasets.imagenet import CLASSES as IMAGENET_CLASSES
+from driftlaw.datasets.folder_archive import is_folder_archive
+from driftlaw.datasets.imagenet import NUM_CLASSES as IMAGENET_CLASSES
 from driftlaw.datasets.imagenet import find_imagenet
-from driftlaw.datasets.mosaics import MosaicLayout, find_mosaics
-from driftlaw.datasets.npm import PACKAGE
+
+LABELS = "labels.npy"
+"""File with the labels of an archive in the CIFAR-10-C layout."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """A split as its authors published it.
+    """Published content of a split.
 
     Attributes:
-        count: how many images.
-        sha256: of pixels and labels, see ``content_sha256``; nothing where it is not known.
-        md5: of each of its files, where that is what is known.
+        count: Number of images.
+        sha256: ``content_sha256`` of the split, if known.
+        md5: md5 of its files, if that is what is known.
+        variants: Other known contents: ``content_sha256`` to the origin that records state.
     """
 
     count: int
     sha256: str | None = None
     md5: Mapping[str, str] = field(default_factory=dict)
+    variants: Mapping[str, str] = field(default_factory=dict)
 
     def difference(self, folder: Path, count: int, sha256: str) -> str | None:
-        """Return how a split that was read from ``folder`` differs from this one, or nothing where it does not."""
+        """Return how a split read from ``folder`` differs from the known contents, or None if it does not."""
+        if sha256 in self.variants:
+            return None
         if count != self.count:
-            return f"{count} images; {self.count} were published"
+            return f"found {count} images; expected {self.count}"
         if self.sha256 and sha256 != self.sha256:
-            return f"images and labels have sha256 {sha256}; published ones have {self.sha256}"
+            return f"images and labels have sha256 {sha256}; expected {self.sha256}"
         for name, expected in self.md5.items():
             with open(folder / name, "rb") as file:
                 found = hashlib.file_digest(file, "md5").hexdigest()
             if found != expected:
-                return f"{name} has md5 {found}; the published file has {expected}"
+                return f"{name} has md5 {found}; expected {expected}"
         return None
 
 
 @dataclass(frozen=True)
 class Download:
-    """A file at a public address.
+    """File at a public address.
 
     Attributes:
-        url: where it lies.
-        url_variable: the environment variable that names a mirror instead.
-        sha256: what its bytes must hash to.
+        url: Public address.
+        url_variable: Environment variable with the address of a mirror.
+        sha256: Expected sha256.
     """
 
     url: str
@@ -60,34 +66,33 @@ class Download:
 
     @property
     def address(self) -> str:
-        """The address to ask: the environment's mirror if there is one."""
+        """The mirror from the environment if it is set, else the public address."""
         return os.environ.get(self.url_variable) or self.url
 
     @property
     def file_name(self) -> str:
-        """The last part of the published address."""
+        """Last part of the public address."""
         return self.url.rpartition("/")[2]
 
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known of a dataset without reading it.
+    """Description of a dataset.
 
     Attributes:
-        name: what ``load_dataset`` takes.
-        title: one line for people.
-        num_classes: how many classes; nothing where it depends on the data.
-        image_size: height and width; nothing where it depends on the data.
-        splits: the splits it has.
-        origin: where it comes from.
-        licence: what its authors say about use.
-        class_names: one name a class, in label order.
-        layout: how it lies on disk, where it is in python batches.
-        mosaic: how it may lie on disk otherwise.
-        in_class_folders: whether it is ImageNet's folders.
-        published: each split as published.
-        download: the official archive.
-        npm_package: the package it is taken from where the download fails.
+        name: Name for ``load_dataset``.
+        title: One-line description.
+        num_classes: Number of classes; None if it depends on the data.
+        image_size: Height and width; None if they depend on the data.
+        splits: Names of its splits.
+        origin: Where it comes from.
+        licence: Terms of use stated by its authors.
+        class_names: One name per class, in label order.
+        layout: Official file layout, for the CIFAR datasets.
+        in_class_folders: True for ImageNet's class folders.
+        published: Published content of each split.
+        download: Official archive.
+        tool: Another way to get it: a command for a checkout of driftlaw.
     """
 
     name: str
@@ -99,40 +104,35 @@ class DatasetInfo:
     licence: str
     class_names: tuple[str, ...] = ()
     layout: BatchLayout | None = field(default=None, repr=False)
-    mosaic: MosaicLayout | None = field(default=None, repr=False)
     in_class_folders: bool = False
     published: Mapping[str, Published] = field(default_factory=dict, repr=False)
     download: Download | None = field(default=None, repr=False)
-    npm_package: str | None = None
+    tool: str | None = None
 
     def is_present(self, data_dir: str | os.PathLike[str] | None = None) -> bool:
-        """Return whether it can be read from this machine's disk: every split, of ImageNet the test images."""
+        """Return True if all splits can be read on this machine; for ImageNet, if the test images can."""
         if self.layout is None and not self.in_class_folders:
             return self.name == EMBEDDED.name
         splits = ("test",) if self.in_class_folders else self.splits
-        return all(self.found(split, data_dir) is not None for split in splits)
+        return all(self.find(split, data_dir) is not None for split in splits)
 
-    def found(self, split: str, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
-        """Return the folder a split is read from, where it lies on this machine; the official layout goes first."""
-        folder, place = places.data_dir(data_dir), None
+    def find(self, split: str, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
+        """Return the folder that a split is read from, or None if it is not on this machine."""
+        folder = paths.data_dir(data_dir)
         if self.in_class_folders:
-            place = find_imagenet(folder, split)
-        if self.layout:
-            place = find_batches(self.layout, folder, split)
-        if place is None and self.mosaic:
-            place = find_mosaics(self.mosaic, folder, split)
-        return place
+            return find_imagenet(folder, split)
+        return find_batches(self.layout, folder, split) if self.layout else None
 
     def folder(self, data_dir: str | os.PathLike[str] | None = None) -> Path:
-        """Return the folder the dataset is put into."""
-        return places.data_dir(data_dir) / (self.layout.folder if self.layout else self.name)
+        """Return the folder in which the dataset is stored."""
+        return paths.data_dir(data_dir) / (self.layout.folder if self.layout else self.name)
 
 
 _CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 EMBEDDED = DatasetInfo(
     name="cifar10-embedded",
-    title="2,000 CIFAR-10 test images, 200 a class, in the package",
+    title="2,000 CIFAR-10 test images, 200 per class, in the package",
     num_classes=10,
     image_size=(32, 32),
     splits=("test",),
@@ -157,8 +157,7 @@ CIFAR10 = DatasetInfo(
         meta_file="batches.meta",
         names_key="label_names",
     ),
-    # Channel means of these contents equal the widely printed ones of the official files to the last digit
-    # (train 125.306918046875, test 126.02464140625 for red).
+    # The channel means equal those of the official files (red: train 125.306918046875, test 126.02464140625).
     published={
         "train": Published(50_000, "67e12c2a5906880a4fe5595fe6d768185ad7ca587f35d3a7ece3c3b8b85035d2"),
         "test": Published(10_000, "e54a434ec35094516eacbaac0f2f9550358d985e9d1f71b47d41d333c15ba304"),
@@ -168,7 +167,7 @@ CIFAR10 = DatasetInfo(
         url_variable="DRIFTLAW_CIFAR10_URL",
         sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
     ),
-    npm_package=PACKAGE,
+    tool="python -m tools.cifar_mosaics cifar10",
 )
 
 _CIFAR100_NAMES = """
@@ -180,6 +179,9 @@ possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper
 sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle wardrobe whale
 willow_tree wolf woman worm
 """
+
+# Where the official split cannot be had: the same images, split by tools/cifar_mosaics.py's input.
+_OUR_SPLIT = "our split: all images, 500 training and 100 test images a class drawn by us"
 
 CIFAR100 = DatasetInfo(
     name="cifar100",
@@ -197,20 +199,17 @@ CIFAR100 = DatasetInfo(
         meta_file="meta",
         names_key="fine_label_names",
     ),
-    mosaic=MosaicLayout(
-        folder="cifar100",
-        files={"train": tuple(f"train_{number}.webp" for number in range(1, 6)), "test": ("test.webp",)},
-        labels_file="labels.json",
-        names_key="fine_label_names",
-        origin="our split: all images, 500 training and 100 test images a class drawn by us",
-        sha256={
-            "train": "20fc8967a96e2db7f7e863868f13923ceea7623c2ee42ad2bafc4c10583f32d4",
-            "test": "c91588bec9189e7747615031dd4f958aac4e3c03d4ff578ce8be2d69e2074d1e",
-        },
-    ),
     published={
-        "train": Published(50_000, md5={"train": "16019d7e3df5f24257cddd939b257f8d"}),
-        "test": Published(10_000, md5={"test": "f0ef6b0ae62326f3e7ffdfab6717acfc"}),
+        "train": Published(
+            50_000,
+            md5={"train": "16019d7e3df5f24257cddd939b257f8d"},
+            variants={"20fc8967a96e2db7f7e863868f13923ceea7623c2ee42ad2bafc4c10583f32d4": _OUR_SPLIT},
+        ),
+        "test": Published(
+            10_000,
+            md5={"test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
+            variants={"c91588bec9189e7747615031dd4f958aac4e3c03d4ff578ce8be2d69e2074d1e": _OUR_SPLIT},
+        ),
     },
     download=Download(
         url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
@@ -232,7 +231,7 @@ IMAGENET = DatasetInfo(
 
 FOLDER = DatasetInfo(
     name="folder:PATH",
-    title="any folder of pictures, one sub-folder a class",
+    title="any folder of images with one sub-folder per class",
     num_classes=None,
     image_size=None,
     splits=("test", "train"),
@@ -240,4 +239,53 @@ FOLDER = DatasetInfo(
     licence="yours",
 )
 
-CATALOGUE = {info.name: info for info in (EMBEDDED, CIFAR10, CIFAR100, IMAGENET, FOLDER)}
+DATASETS = {info.name: info for info in (EMBEDDED, CIFAR10, CIFAR100, IMAGENET, FOLDER)}
+
+
+@dataclass(frozen=True)
+class ArchiveInfo:
+    """Description of a known archive.
+
+    Attributes:
+        name: Name for ``open_archive``.
+        title: One-line description.
+        folder: Folder in the data directory.
+        dataset: The clean images from which it is made.
+        num_classes: Number of classes.
+        image_size: Height and width.
+        licence: Terms of use stated by its authors.
+    """
+
+    name: str
+    title: str
+    folder: str
+    dataset: str
+    num_classes: int
+    image_size: tuple[int, int]
+    licence: str = "as the clean images; the official files CC BY 4.0"
+
+    @property
+    def tool(self) -> str:
+        """Command that makes the archive, in a checkout of driftlaw."""
+        return f"python -m tools.make_archive {self.name}"
+
+    def is_present(self, data_dir: str | os.PathLike[str] | None = None) -> bool:
+        """Return True if its folder contains an archive."""
+        folder = paths.data_dir(data_dir) / self.folder
+        return (folder / LABELS).is_file() or is_folder_archive(folder)
+
+
+_ARCHIVES = (
+    ArchiveInfo("cifar10-c", "CIFAR-10-C, official or made by driftlaw", "CIFAR-10-C", "cifar10", 10, (32, 32)),
+    ArchiveInfo(
+        "cifar10-c-embedded",
+        "CIFAR-10-C of the embedded test set, made by driftlaw",
+        "CIFAR-10-C-embedded",
+        "cifar10-embedded",
+        10,
+        (32, 32),
+    ),
+    ArchiveInfo("cifar100-c", "CIFAR-100-C, official or made by driftlaw", "CIFAR-100-C", "cifar100", 100, (32, 32)),
+    ArchiveInfo("imagenet-c", "ImageNet-C, official or made by driftlaw", "ImageNet-C", "imagenet", 1000, (224, 224)),
+)
+ARCHIVES = {info.name: info for info in _ARCHIVES}

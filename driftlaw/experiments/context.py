@@ -82,7 +82,7 @@ class Workbench:
             raise DataError(f"{error}. {', '.join(needy)} need it; without them: --methods {others}") from error
         facts = {
             "classes": (images.num_classes, stream.num_classes),
-            "image size": (images.image_shape, stream.source.image_shape),
+            "image size": (images.image_shape, stream.dataset.image_shape),
         }
         problems = [f"{what}: {own} against the stream's {its}" for what, (own, its) in facts.items() if own != its]
         if problems:

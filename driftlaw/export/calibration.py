@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from driftlaw.base import Adapter
 from driftlaw.components.batch_norm import batch_norm_layers, uses_batch_stats
 from driftlaw.datasets import list_datasets, load_dataset
-from driftlaw.datasets.image_files import SUFFIXES, read_pictures
+from driftlaw.datasets.image_files import SUFFIXES, read_images
 from driftlaw.errors import DataError, unknown_name
 from driftlaw.models import list_models
 from driftlaw.settings import list_presets
@@ -103,7 +103,7 @@ def load_images(name: str, count: int, size: int, *, device: torch.device, data_
         if not files:
             raise DataError(f"{folder} contains no images. Expected files that end in {', '.join(sorted(SUFFIXES))}.")
         newest = sorted(files, key=lambda path: (path.stat().st_mtime_ns, path.name))[-count:]
-        pixels = read_pictures(
+        pixels = read_images(
             newest, (size, size), lambda image: ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
         )
     return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous().float().div(255)

@@ -151,7 +151,7 @@ class Safetensors(Format):
 
     def write(self, models: ExportModels, images: Tensor, path: Path, metadata: Metadata) -> None:
         """Write the weights with the fixed statistics. Nothing is folded, so that parameter names stay the same."""
-        save_model(models.plain, path, facts={"exported": dict(metadata)})
+        save_model(models.plain, path, metadata={"exported": dict(metadata)})
 
     def run(self, path: Path, images: Tensor) -> Tensor:
         """Load the model and run it."""

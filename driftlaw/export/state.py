@@ -15,9 +15,9 @@ from driftlaw.base import Adapter, ExecutionSettings
 from driftlaw.components.features import find_head
 from driftlaw.errors import DataError, UsageError, unknown_name, warn_user
 from driftlaw.methods import make_adapter, registered_methods
-from driftlaw.models import NORMALISATIONS, build_model, list_weights, load_model
-from driftlaw.models.checkpoint_formats import usual_normalisation
-from driftlaw.models.hub import is_of_a_library
+from driftlaw.models import NORMALIZATIONS, build_model, list_weights, load_model
+from driftlaw.models.checkpoint_formats import default_normalization
+from driftlaw.models.hub import is_hub_name
 
 _EXPECTED = "Expected a file written by torch.save(adapter.state_dict(), path)."
 
@@ -97,17 +97,17 @@ def load_model_for_state(
             "A saved adapter state does not name its model. Pass the weights it was created from, for example "
             "--model wrn_16_1-cifar10."
         )
-    if Path(model).is_file() or model in list_weights(folder) or is_of_a_library(model):
+    if Path(model).is_file() or model in list_weights(folder) or is_hub_name(model):
         return load_model(model, normalize=normalize, folder=folder)
     skeleton = build_model(model, num_classes=1)
     head = next(name for name, layer in skeleton.named_modules() if layer is find_head(skeleton))
     if f"model.{head}.weight" not in state:
         raise UsageError(f"The saved state is not the state of a {model}: it has no '{head}'. Pass another --model.")
-    chosen = normalize or usual_normalisation(model)
+    chosen = normalize or default_normalization(model)
     if chosen is None:
         raise UsageError(
             f"A saved state does not store the input normalisation, and it differs between versions of {model}. "
-            f"Pass the weights as --model, or --normalize with one of {', '.join(NORMALISATIONS)}."
+            f"Pass the weights as --model, or --normalize with one of {', '.join(NORMALIZATIONS)}."
         )
     if normalize is None:
         warn_user(
@@ -131,7 +131,7 @@ class UnusedTrainData:
     def __len__(self) -> int:
         return 1
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return a description for records."""
         return {"name": "none"}
 

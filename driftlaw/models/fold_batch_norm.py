@@ -1,9 +1,10 @@
-"""BatchNorm for a network that only infers: folded into the convolution before it, or a fixed scale and shift."""
+"""BatchNorm folding for inference: into the convolution before it, or into a fixed scale and shift."""
 
 from __future__ import annotations
 
 import copy
 from collections import Counter
+from typing import cast
 
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -13,7 +14,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from driftlaw.errors import UsageError
 
 _PAIRS = {nn.Conv1d: nn.BatchNorm1d, nn.Conv2d: nn.BatchNorm2d, nn.Conv3d: nn.BatchNorm3d}
-_PLAIN = (*_PAIRS.values(), nn.SyncBatchNorm)  # exactly these: a class of their own may do more than normalize
+_PLAIN = (*_PAIRS.values(), nn.SyncBatchNorm)  # exactly these: a subclass may do more than normalize
 _ROOT_HOOKS = (
     "_forward_hooks",
     "_forward_hooks_with_kwargs",
@@ -24,10 +25,10 @@ _ROOT_HOOKS = (
 
 
 class ScaleShift(nn.Module):
-    """Returns scale · x + shift a channel: a BatchNorm layer in eval mode, its four vectors made two.
+    """BatchNorm in eval mode as scale · x + shift per channel.
 
     Args:
-        layer: the BatchNorm layer; it stores its statistics.
+        layer: A BatchNorm layer with stored statistics.
     """
 
     scale: Tensor
@@ -35,6 +36,8 @@ class ScaleShift(nn.Module):
 
     def __init__(self, layer: _BatchNorm) -> None:
         super().__init__()
+        assert layer.running_mean is not None
+        assert layer.running_var is not None
         mean, variance = layer.running_mean.double(), layer.running_var.double()
         scale = (variance + layer.eps).rsqrt()
         if layer.weight is not None:
@@ -48,7 +51,7 @@ class ScaleShift(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         """Map (n, c, …) to the same shape."""
         shape = (1, -1, *(1 for _ in range(values.ndim - 2)))
-        # Not addcmul: of one contiguous image it takes twice as long, and runtimes that fuse know these two.
+        # Not addcmul: it takes twice as long for one contiguous image, and runtimes fuse these two operations.
         return values * self.scale.view(shape) + self.shift.view(shape)
 
     def extra_repr(self) -> str:
@@ -57,44 +60,51 @@ class ScaleShift(nn.Module):
 
 
 def fold_batch_norm(model: nn.Module) -> nn.Module:
-    """Return a copy in eval mode, nothing of it learning, that answers the same with fewer operations.
+    """Return a frozen copy in eval mode that computes the same with fewer operations.
 
-    A BatchNorm layer that alone takes what a convolution gives goes into that convolution's weights. Where something
-    else comes before it, such as the sum of a residual block, it becomes a ``ScaleShift``. A network that torch.fx
-    cannot trace keeps its convolutions as they are. Layers that have hooks, or are of a class of their own, stay.
+    A BatchNorm layer that is the only consumer of a convolution is folded into that convolution's weights. Any other
+    BatchNorm layer, for example after the sum of a residual block, becomes a ``ScaleShift``. If torch.fx cannot trace
+    the model, all BatchNorm layers become ``ScaleShift``. Layers with hooks and subclasses of BatchNorm are kept.
+
+    >>> folded = fold_batch_norm(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)))
+    >>> count_batch_norm(folded)
+    0
 
     Args:
-        model: BatchNorm layers in it store statistics; those of the batch at hand cannot be folded.
+        model: Its BatchNorm layers must store statistics; batch statistics cannot be folded.
+
+    Raises:
+        UsageError: A BatchNorm layer stores no statistics.
     """
-    own = copy.deepcopy(model).eval().requires_grad_(False)
-    unfixed = [name for name, layer in own.named_modules() if _is_plain(layer) and layer.running_mean is None]
+    result: nn.Module = copy.deepcopy(model).eval().requires_grad_(False)
+    unfixed = [name for name, layer in result.named_modules() if _is_plain(layer) and layer.running_mean is None]
     if unfixed:
         raise UsageError(
-            f"{len(unfixed)} BatchNorm layers store no statistics, {unfixed[0]} the first: fix them with "
-            "driftlaw.components.batch_norm.freeze_batch_stats(model, images)"
+            f"{len(unfixed)} BatchNorm layers store no statistics (the first is {unfixed[0]}). Store them with "
+            "driftlaw.components.batch_norm.freeze_batch_stats(model, images)."
         )
-    traced = _traced(own)
+    traced = _trace(result)
     if traced is not None:
         _fold_into_convolutions(traced)
-        own = traced
-    for name, layer in list(own.named_modules()):
+        result = traced
+    for name, layer in list(result.named_modules()):
         if _is_plain(layer) and not _has_hooks(layer):
-            own = _with(own, name, ScaleShift(layer))
-    return own.eval().requires_grad_(False)
+            result = _replace_layer(result, name, ScaleShift(cast("_BatchNorm", layer)))
+    return result.eval().requires_grad_(False)
 
 
 def count_batch_norm(model: nn.Module) -> int:
-    """Return how many BatchNorm layers a network has."""
+    """Return the number of BatchNorm layers of a model."""
     return sum(isinstance(layer, _BatchNorm) for layer in model.modules())
 
 
-def _traced(model: nn.Module) -> fx.GraphModule | None:
-    """Return the network as a graph of its layers, None where its code asks what only real images can answer."""
+def _trace(model: nn.Module) -> fx.GraphModule | None:
+    """Return the model as a graph of its layers, or None if its code depends on tensor values."""
     try:
         traced = fx.symbolic_trace(model)
-    except Exception:  # a network's own code runs on placeholders here, and may raise whatever it likes
+    except Exception:  # the model's code runs on placeholders here and may raise anything
         return None
-    for name in _ROOT_HOOKS:  # tracing looks at the forward method alone
+    for name in _ROOT_HOOKS:  # tracing covers only the forward method
         setattr(traced, name, getattr(model, name))
     return traced
 
@@ -108,7 +118,8 @@ def _fold_into_convolutions(traced: fx.GraphModule) -> None:
             continue
         convolution, norm = layers[str(before.target)], layers[str(node.target)]
         if _PAIRS.get(type(convolution)) is type(norm) and not (_is_special(convolution) or _is_special(norm)):
-            _with(traced, str(before.target), _fused(convolution, norm))
+            fused = _fuse(cast("nn.Conv2d", convolution), norm)
+            _replace_layer(traced, str(before.target), fused)
             node.replace_all_uses_with(before)
             traced.graph.erase_node(node)
     traced.delete_all_unused_submodules()
@@ -117,26 +128,25 @@ def _fold_into_convolutions(traced: fx.GraphModule) -> None:
 
 
 def _before(node: fx.Node) -> fx.Node | None:
-    """Return the layer that a layer takes its only input from."""
+    """Return the node of the layer that provides the only input of a layer."""
     if node.op != "call_module" or len(node.args) != 1 or node.kwargs:
         return None
     given = node.args[0]
     return given if isinstance(given, fx.Node) and given.op == "call_module" else None
 
 
-def _fused(convolution: nn.Module, norm: _BatchNorm) -> nn.Module:
-    # In double: the product of two rounded numbers would be rounded once more.
-    dtype = convolution.weight.dtype
-    pair = (copy.deepcopy(layer).double() for layer in (convolution, norm))
-    return fuse_conv_bn_eval(*pair).to(dtype)
+def _fuse(convolution: nn.Conv2d, norm: _BatchNorm) -> nn.Module:
+    # In double precision: the product of two rounded numbers would be rounded again.
+    fused = fuse_conv_bn_eval(copy.deepcopy(convolution).double(), copy.deepcopy(norm).double())
+    return fused.to(convolution.weight.dtype)
 
 
-def _with(model: nn.Module, name: str, layer: nn.Module) -> nn.Module:
-    """Put a layer where another was; return the network, which is the layer itself where nothing stands around it."""
+def _replace_layer(model: nn.Module, name: str, layer: nn.Module) -> nn.Module:
+    """Replace the layer called ``name`` and return the model; if the name is empty, the layer is the model."""
     if not name:
         return layer
-    parent, _, own_name = name.rpartition(".")
-    setattr(model.get_submodule(parent), own_name, layer)
+    parent, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(parent), attribute, layer)
     return model
 
 

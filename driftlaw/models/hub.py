@@ -1,4 +1,4 @@
-"""Networks of torchvision, timm and transformers behind our normalisation; nothing else imports these libraries."""
+"""Models of torchvision, timm and transformers behind driftlaw's normalisation; no other module imports these."""
 
 from __future__ import annotations
 
@@ -10,153 +10,149 @@ from typing import Any
 from torch import Tensor, nn
 
 from driftlaw.errors import DataError, UsageError, suggest
-from driftlaw.models.normalize import Normalize, make_normalise
+from driftlaw.models.normalize import Normalize, make_normalize
+
+PAPER_WEIGHTS = "IMAGENET1K_V1"
+"""torchvision's weights that the papers use; its default is often a later and stronger set."""
+
+HubResult = tuple[nn.Module, dict[str, Any], int, int | None]
+"""A network, its normalisation, its number of classes, and the side of its training images if known."""
 
 
-class FromLibrary(nn.Module):
-    """A library's network behind a normalisation layer: images in [0, 1] in, logits out.
+class HubModel(nn.Module):
+    """A library's network behind a normalisation layer: images in [0, 1] to logits.
 
     Args:
-        network: takes normalised images; returns logits or something that has ``.logits``.
-        normalize: the network's own normalisation.
+        network: Maps normalised images to logits, or to an object with an attribute ``logits``.
+        normalize: The network's input normalisation.
     """
 
     def __init__(self, network: nn.Module, normalize: Normalize) -> None:
         super().__init__()
         self.normalize = normalize
         self.network = network
+        self.info: dict[str, Any] = {}
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (n, 3, h, w) in [0, 1] to logits (n, classes)."""
-        answer = self.network(self.normalize(images))
-        return getattr(answer, "logits", answer)
+        output = self.network(self.normalize(images))
+        logits: Tensor = getattr(output, "logits", output)
+        return logits
 
 
-def is_of_a_library(name: str | os.PathLike[str]) -> bool:
-    """Tell whether a name is ``torchvision:…``, ``timm:…`` or ``hf:…``.
+def is_hub_name(name: str | os.PathLike[str]) -> bool:
+    """Return True for names such as ``torchvision:…``, ``timm:…`` or ``hf:…``.
 
-    >>> is_of_a_library("timm:resnet18"), is_of_a_library("resnet18.pt")
+    >>> is_hub_name("timm:resnet18"), is_hub_name("resnet18.pt")
     (True, False)
     """
     return str(name).partition(":")[0] in _LOADERS and ":" in str(name)
 
 
-def load_from_library(name: str) -> nn.Module:
-    """Return the trained network that a name such as ``timm:resnet18`` speaks of.
+def load_hub_model(name: str) -> HubModel:
+    """Return the pretrained model for a name such as ``timm:resnet18``.
 
     Raises:
-        UsageError: the library cannot be imported, or has no such network.
-        DataError: its weights cannot be had.
+        UsageError: The library cannot be imported, or has no such model.
+        DataError: The weights cannot be downloaded.
     """
-    library, _, rest = name.partition(":")
-    if not rest:
-        raise UsageError(f"«{name}» names no network: expected {library}:NAME")
-    network, numbers, classes, size = _LOADERS[library](rest)
-    model = FromLibrary(network, make_normalise(numbers))
+    library, _, model_name = name.partition(":")
+    if not model_name:
+        raise UsageError(f"'{name}' contains no model name. Expected {library}:NAME.")
+    network, numbers, num_classes, input_size = _LOADERS[library](model_name)
+    model = HubModel(network, make_normalize(numbers))
     model.info = {
         "name": name,
-        "num_classes": classes,
+        "num_classes": num_classes,
         "normalise": model.normalize.as_lists(),
-        "input_size": size,
+        "input_size": input_size,
         "weights": name,
     }
     return model
 
 
-Loaded = tuple[nn.Module, dict[str, Any], int, int | None]
-"""A network, its normalisation, its classes and the side of the images it was trained on, if that is known."""
-
-PAPER_WEIGHTS = "IMAGENET1K_V1"
-"""Of torchvision's weights those that the papers use; its own default is often a later, stronger set."""
-
-
-def _from_torchvision(name: str) -> Loaded:
+def _load_torchvision(name: str) -> HubResult:
     models = _import("torchvision.models")
     name, _, chosen = name.partition("@")
     known = models.list_models()
     if name not in known:
-        raise UsageError(f"torchvision has no network «{name}»: {suggest(name, known)}It has {len(known)} others")
-    sets = {weights.name: weights for weights in models.get_model_weights(name)}
-    chosen = chosen or (PAPER_WEIGHTS if PAPER_WEIGHTS in sets else next(iter(sets), ""))
-    if chosen not in sets:
-        raise UsageError(f"torchvision has no weights «{chosen}» for {name}: expected {', '.join(sets) or 'none'}")
-    weights = sets[chosen]
-    network = _fetch(f"torchvision:{name}@{chosen}", lambda: models.get_model(name, weights=weights))
+        raise UsageError(f"torchvision has no model '{name}'. {suggest(name, known)}It has {len(known)} others.")
+    available = {weights.name: weights for weights in models.get_model_weights(name)}
+    chosen = chosen or (PAPER_WEIGHTS if PAPER_WEIGHTS in available else next(iter(available), ""))
+    if chosen not in available:
+        expected = ", ".join(available) or "none"
+        raise UsageError(f"torchvision has no weights '{chosen}' for {name}. Expected one of: {expected}.")
+    weights = available[chosen]
+    network = _download(f"torchvision:{name}@{chosen}", lambda: models.get_model(name, weights=weights))
     transform = weights.transforms()
     size = transform.crop_size[0] if getattr(transform, "crop_size", None) else None
     return network, {"mean": list(transform.mean), "std": list(transform.std)}, len(weights.meta["categories"]), size
 
 
-def _from_timm(name: str) -> Loaded:
+def _load_timm(name: str) -> HubResult:
     timm = _import("timm")
     if not (name.startswith("hf-hub:") or timm.is_model(name)):
-        raise UsageError(f"timm has no network «{name}»: {suggest(name, timm.list_models())}See timm.list_models()")
-    network = _fetch(f"timm:{name}", lambda: timm.create_model(name, pretrained=True))
+        raise UsageError(f"timm has no model '{name}'. {suggest(name, timm.list_models())}See timm.list_models().")
+    network = _download(f"timm:{name}", lambda: timm.create_model(name, pretrained=True))
     settings = network.pretrained_cfg
     numbers = {"mean": list(settings["mean"]), "std": list(settings["std"])}
     return network, numbers, network.num_classes, settings["input_size"][-1]
 
 
-def _from_hf(name: str) -> Loaded:
+def _load_hf(name: str) -> HubResult:
     transformers = _import("transformers")
-    network = _fetch(f"hf:{name}", lambda: transformers.AutoModelForImageClassification.from_pretrained(name))
-    images = _fetch(f"hf:{name}", lambda: transformers.AutoImageProcessor.from_pretrained(name))
+    network = _download(f"hf:{name}", lambda: transformers.AutoModelForImageClassification.from_pretrained(name))
+    processor = _download(f"hf:{name}", lambda: transformers.AutoImageProcessor.from_pretrained(name))
     size = getattr(network.config, "image_size", None)
-    return network, _hf_numbers(images), network.config.num_labels, size if isinstance(size, int) else None
+    return network, hf_normalization(processor), network.config.num_labels, size if isinstance(size, int) else None
 
 
-def _hf_numbers(images: Any) -> dict[str, Any]:
-    """Return what an image processor does to bytes as what is to be done to images in [0, 1]."""
-    scale = 255.0 * images.rescale_factor if getattr(images, "do_rescale", True) else 255.0
-    if abs(scale - 1.0) < 1e-6:
-        scale = 1.0
-    numbers: dict[str, Any] = {"scale": scale}
-    if getattr(images, "do_normalize", True):
-        numbers |= {"mean": list(images.image_mean), "std": list(images.image_std)}
-    if getattr(images, "do_flip_channel_order", False):
+def hf_normalization(processor: Any) -> dict[str, Any]:
+    """Convert the settings of a transformers image processor, which expects bytes, to images in [0, 1]."""
+    scale = 255.0 * processor.rescale_factor if getattr(processor, "do_rescale", True) else 255.0
+    numbers: dict[str, Any] = {"scale": 1.0 if abs(scale - 1.0) < 1e-6 else scale}
+    if getattr(processor, "do_normalize", True):
+        numbers |= {"mean": list(processor.image_mean), "std": list(processor.image_std)}
+    if getattr(processor, "do_flip_channel_order", False):
         numbers["order"] = "bgr"
     return numbers
 
 
-_LOADERS: dict[str, Callable[[str], Loaded]] = {
-    "torchvision": _from_torchvision,
-    "timm": _from_timm,
-    "hf": _from_hf,
+_LOADERS: dict[str, Callable[[str], HubResult]] = {
+    "torchvision": _load_torchvision,
+    "timm": _load_timm,
+    "hf": _load_hf,
 }
 
 _EXTRAS = {"torchvision": "vision", "timm": "vision", "transformers": "hf"}
 
 
 def _import(module: str) -> Any:
-    """Import a library that is not among our dependencies, or say which build of it to install."""
+    """Import an optional library, or raise an error that names the build to install."""
     library = module.partition(".")[0]
     try:
         return importlib.import_module(module)
-    # A torchvision built for CUDA raises RuntimeError beside a CPU-only torch, and takes timm down with it.
+    # torchvision built for CUDA raises RuntimeError beside a CPU-only torch, and timm fails with it.
     except (ImportError, RuntimeError, OSError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UsageError(
-            f"{library} cannot be imported ({type(error).__name__}: {reason}): {_remedy(library, error)}"
-        ) from error
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        if isinstance(error, ModuleNotFoundError):
+            build = "" if library == "transformers" else ", with the torchvision build that matches your torch"
+            remedy = f"Install it with `pip install driftlaw[{_EXTRAS[library]}]`{build}."
+        else:
+            remedy = (
+                "The installed torchvision was not built for the installed torch. Install both from the same index: "
+                "the '+cpu' build for a CPU-only torch, else the build for the same CUDA version."
+            )
+        raise UsageError(f"{library} cannot be imported ({reason}). {remedy}") from error
 
 
-def _remedy(library: str, error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError):
-        built = "" if library == "transformers" else ", torchvision in the build that belongs to your torch"
-        return f"install what is missing with `pip install driftlaw[{_EXTRAS[library]}]`{built}"
-    return (
-        "the installed torchvision was not built for the installed torch. Install both from the same index: for a "
-        "CPU-only torch the «+cpu» build of torchvision, for a CUDA one the build of the same CUDA version"
-    )
-
-
-def _fetch(name: str, action: Callable[[], Any]) -> Any:
-    """Run what may download weights; say what could not be had."""
+def _download(name: str, load: Callable[[], Any]) -> Any:
+    """Call a function that may download weights; explain its failure."""
     try:
-        return action()
+        return load()
     except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise DataError(
-            f"the weights of «{name}» could not be had ({type(error).__name__}: {reason}): check the name, and that "
-            "this machine reaches the library's hub or holds them in its cache"
+            f"The weights of '{name}' could not be loaded ({type(error).__name__}: {reason}). Check the name, and that "
+            "this machine can reach the library's hub or has the weights in its cache."
         ) from error

@@ -1,4 +1,4 @@
-"""Weights on disk: safetensors files that say what network they belong to, and other people's checkpoints by name."""
+"""Loading and saving of weights: safetensors files with metadata, and checkpoints of other projects."""
 
 from __future__ import annotations
 
@@ -18,93 +18,103 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from driftlaw.errors import DataError, UsageError, collected, suggest
+from driftlaw._deprecated import renamed_keywords
+from driftlaw.errors import DataError, UsageError, combined_error, suggest, unknown_name
 from driftlaw.files import atomic_path
 from driftlaw.models.checkpoint_formats import (
-    Told,
+    default_normalization,
     infer_architecture,
-    known_family,
-    our_names,
-    published_normalisation,
-    take_normalisation,
-    usual_normalisation,
+    pop_normalization,
+    published_normalization,
+    to_driftlaw_names,
 )
-from driftlaw.models.hub import is_of_a_library, load_from_library
-from driftlaw.models.normalize import NORMALISATIONS, make_normalise, same_normalisation, told
+from driftlaw.models.hub import is_hub_name, load_hub_model
+from driftlaw.models.normalize import Normalization, NormalizationOrigin, choose_normalization
 from driftlaw.models.registry import PUBLIC_WEIGHTS, build_model, list_models
 from driftlaw.paths import ASSETS, data_dir
 
-Normalisation = str | Mapping[str, Any]
-
-WITH_AUGMIX = ("resnext_29_4x32", "wrn_40_2")
-"""Networks of the benchmarks that were trained with AugMix; the others with crops and flips alone."""
+TRAINED_WITH_AUGMIX = ("resnext_29_4x32", "wrn_40_2")
+"""Benchmark models that are trained with AugMix; the others with crops and flips only."""
 TRAINED_ON = ("cifar10", "cifar100")
-"""What the networks of the benchmarks were trained on; a name that ends in anything else was given by a person."""
+"""Datasets in the names of the benchmark models; any other suffix was chosen by the user."""
 LARGEST_TRAINED = 32
-"""The side of the largest images that ``driftlaw train`` makes networks for."""
+"""Side of the largest images that ``driftlaw train`` supports."""
 
 
 def list_weights(folder: str | os.PathLike[str] | None = None) -> dict[str, Path]:
-    """Return the trained weights at hand, by name: those that ship with the package, then those in the data folder."""
-    places = [ASSETS, data_dir(folder) / "weights"]
-    return {path.stem: path for place in places for path in sorted(place.glob("*.safetensors"))}
+    """Return all trained weights by name: those in the package, then those in the data directory.
+
+    >>> sorted(list_weights("/nonexistent"))
+    ['wrn_16_1-cifar10']
+    """
+    folders = [ASSETS, data_dir(folder) / "weights"]
+    return {path.stem: path for parent in folders for path in sorted(parent.glob("*.safetensors"))}
 
 
+@renamed_keywords(normalise="normalize")
 def load_model(
     name_or_path: str | os.PathLike[str],
     *,
     num_classes: int | None = None,
     folder: str | os.PathLike[str] | None = None,
     architecture: str | None = None,
-    normalize: Normalisation | None = None,
+    normalize: Normalization | None = None,
 ) -> nn.Module:
-    """Return a trained network in eval mode; images in [0, 1] go in, normalisation is its first layer.
+    """Return a trained model in eval mode. It expects images in [0, 1]; normalisation is its first layer.
+
+    >>> load_model("wrn_16_1-cifar10")(torch.rand(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
 
     Args:
-        name_or_path: a name of ``list_weights``; a ``.safetensors`` file or a torch checkpoint (read with
-            ``weights_only=True``), with the names of RobustBench, AugMix, TTT++ or torchvision; or
-            ``torchvision:NAME``, ``torchvision:NAME@WEIGHTS``, ``timm:NAME``, ``hf:NAME``.
-        num_classes: what the caller expects; a network with another number is refused.
-        folder: the data folder, where it is not the default one.
-        architecture: a name such as ``resnext_29_4x32``, for a file that does not say; by default it is told from names
-            and shapes.
-        normalize: a name such as ``"half"`` or numbers, for a file that does not say; where the weights do say, another
-            normalisation is refused.
+        name_or_path: A name from ``list_weights``; a ``.safetensors`` file or torch checkpoint (read with
+            ``weights_only=True``) with names of RobustBench, AugMix, TTT++ or torchvision; or ``torchvision:NAME``,
+            ``torchvision:NAME@WEIGHTS``, ``timm:NAME``, ``hf:NAME``.
+        num_classes: Expected number of classes; a model with another number is rejected.
+        folder: Data directory; see ``driftlaw.paths.data_dir``.
+        architecture: A name such as ``resnext_29_4x32``, for files without metadata. By default it is inferred from
+            names and shapes.
+        normalize: A name such as ``"half"``, or numbers, for files that do not state it. If the weights state another
+            normalisation, an error is raised.
+
+    Raises:
+        UsageError: The weights do not exist or do not match the arguments.
+        DataError: The file is damaged or of an unknown architecture.
     """
-    if is_of_a_library(name_or_path):
+    if is_hub_name(name_or_path):
         if architecture is not None:
-            raise UsageError(f"architecture={architecture!r} is for files: «{name_or_path}» names its own network")
-        where, model = str(name_or_path), load_from_library(str(name_or_path))
-        if normalize is not None:
-            _refuse_another(Told(model.info["normalise"], "its own metadata"), normalize, where)
+            raise UsageError(f"architecture={architecture!r} is for files. Omit it for '{name_or_path}'.")
+        where = str(name_or_path)
+        model: nn.Module = load_hub_model(where)
+        choose_normalization(NormalizationOrigin(_info(model)["normalise"], "its metadata"), normalize, None, where)
     else:
         path = _find(name_or_path, folder)
         where, model = str(path), _build(_read(path), architecture, normalize)
-        model.info["weights"] = path.stem
-    found = model.info["num_classes"]
+        _info(model)["weights"] = path.stem
+    found = _info(model)["num_classes"]
     if num_classes is not None and num_classes != found:
-        raise UsageError(f"{where} answers {found} classes, expected {num_classes}: take other weights")
+        raise UsageError(f"{where} has {found} classes, but num_classes={num_classes}. Use other weights.")
     return model.eval()
 
 
-def save_model(model: nn.Module, path: Path, *, facts: Mapping[str, Any] | None = None) -> None:
-    """Write weights with what is needed to load them again: the network's name, classes and normalisation.
+@renamed_keywords(facts="metadata")
+def save_model(model: nn.Module, path: Path, *, metadata: Mapping[str, Any] | None = None) -> None:
+    """Write weights, and the metadata that ``load_model`` needs: name, number of classes and normalisation.
 
     Args:
-        model: made by ``build_model``.
-        path: a ``.safetensors`` file; it appears whole or not at all.
-        facts: more plain data to keep beside the weights, such as the data they were trained on.
+        model: A model made by ``build_model``.
+        path: A ``.safetensors`` file; it is written atomically.
+        metadata: More JSON data to store, for example the dataset of the training.
     """
     tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    metadata = {"driftlaw": json.dumps(dict(model.info) | dict(facts or {}), sort_keys=True)}
+    header = {"driftlaw": json.dumps(dict(_info(model)) | dict(metadata or {}), sort_keys=True)}
     with atomic_path(path) as temporary:
-        rights = temporary.stat().st_mode
-        save_file(tensors, temporary, metadata=metadata)
-        temporary.chmod(rights)  # safetensors replaces the file by one that only its owner can read
+        mode = temporary.stat().st_mode
+        save_file(tensors, temporary, metadata=header)
+        temporary.chmod(mode)  # safetensors replaces the file by one that only its owner can read
 
 
 def weights_sha256(model: nn.Module) -> str:
-    """Return a hash of all parameters and buffers, the same whatever file or device they came from."""
+    """Return a hash of all parameters and buffers, independent of file format and device."""
     digest = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
         array = value.detach().cpu().contiguous()
@@ -113,47 +123,60 @@ def weights_sha256(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
+def verify_weights(name: str, folder: str | os.PathLike[str] | None = None) -> list[str]:
+    """Return the problems of public weights in the data directory: missing, damaged, or not the published ones."""
+    if name not in PUBLIC_WEIGHTS:
+        raise unknown_name("public weights", name, list(PUBLIC_WEIGHTS))
+    try:
+        found = weights_sha256(load_model(name, folder=folder))
+    except (DataError, UsageError) as error:
+        return [f"{name}: {error}"]
+    expected = PUBLIC_WEIGHTS[name].weights_sha256
+    return [] if found == expected else [f"{name}: the weights have sha256 {found}; expected {expected}"]
+
+
+def _info(model: nn.Module) -> dict[str, Any]:
+    info: dict[str, Any] = model.info  # type: ignore[assignment]
+    return info
+
+
 def _find(name_or_path: str | os.PathLike[str], folder: str | os.PathLike[str] | None) -> Path:
-    path = Path(name_or_path)
+    path, known = Path(name_or_path), list_weights(folder)
     if path.is_file():
         return path
-    known = list_weights(folder)
     if str(name_or_path) in known:
         return known[str(name_or_path)]
-    raise UsageError(_missing(str(name_or_path), known, data_dir(folder) / "weights"))
-
-
-def _missing(name: str, known: Mapping[str, Path], place: Path) -> str:
+    name, weights_folder = str(name_or_path), data_dir(folder) / "weights"
+    missing = f"The weights '{name}' are not in {weights_folder}."
     if name in PUBLIC_WEIGHTS:
-        return f"no weights «{name}» in {place}: fetch them with `driftlaw data get {name}`"
+        raise UsageError(f"{missing} In a checkout of driftlaw, get them with `{PUBLIC_WEIGHTS[name].tool}`.")
     architecture = name.split("-")[0]
     size = {info.name: info.input_size for info in list_models()}.get(architecture)
-    if size is not None and size > LARGEST_TRAINED:
-        ways = f"`torchvision:NAME`, or one of {', '.join(PUBLIC_WEIGHTS)} with `driftlaw data get`"
-        return f"no trained weights «{name}» in {place}: give the path of a file, {ways}"
-    if size is not None:
-        stem = name.removesuffix(".safetensors")
-        trained_on = stem.partition("-")[2]
-        dataset = next((known for known in reversed(TRAINED_ON) if trained_on.startswith(known)), TRAINED_ON[0])
-        command = f"driftlaw train --dataset {dataset} --model {architecture}"
-        if architecture in WITH_AUGMIX:
-            command += " --set augmentation=augmix --set normalize=half"
-        if trained_on not in ("", dataset):  # a name that somebody gave
-            command += f" --out {shlex.quote(str(place / f'{stem}.safetensors'))}"
-        return f"no trained weights «{name}» in {place}: make them with `{command}`, or give the path of a file"
-    hint = suggest(name, [*known, *PUBLIC_WEIGHTS])
-    return f"no weights «{name}»: {hint}Give the path of a file, or one of: {', '.join(known) or 'none here yet'}"
+    if size is None:
+        hint = suggest(name, [*known, *PUBLIC_WEIGHTS])
+        raise UsageError(f"There is no file or model '{name}'. {hint}Known weights: {', '.join(known)}.")
+    if size > LARGEST_TRAINED:
+        raise UsageError(f"{missing} Pass the path of a file, torchvision:NAME, or one of {', '.join(PUBLIC_WEIGHTS)}.")
+    stem = name.removesuffix(".safetensors")
+    suffix = stem.partition("-")[2]
+    dataset = next((known for known in reversed(TRAINED_ON) if suffix.startswith(known)), TRAINED_ON[0])
+    command = f"driftlaw train --dataset {dataset} --model {architecture}"
+    if architecture in TRAINED_WITH_AUGMIX:
+        command += " --set augmentation=augmix --set normalise=half"
+    if suffix not in ("", dataset):  # a name that the user chose
+        command += f" --out {shlex.quote(str(weights_folder / f'{stem}.safetensors'))}"
+    raise UsageError(f"{missing} Train them with `{command}`, or pass the path of a file.")
 
 
 @dataclass(frozen=True)
 class _Content:
-    """What a file of weights holds.
+    """Content of a file of weights.
 
     Attributes:
-        path: the file.
-        tensors: the state dict, under the file's own names.
-        fields: what else a torch checkpoint holds, by name.
-        info: our own metadata, where the file has them.
+        path: The file.
+        tensors: State dict with the names of the file.
+        fields: Other contents of a torch checkpoint.
+        info: driftlaw's metadata, if the file has them.
     """
 
     path: Path
@@ -163,111 +186,70 @@ class _Content:
 
 
 def _read(path: Path) -> _Content:
-    return _read_safetensors(path) if path.suffix == ".safetensors" else _read_checkpoint(path)
-
-
-def _read_safetensors(path: Path) -> _Content:
+    if path.suffix == ".safetensors":
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+            tensors = load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise DataError(f"{path} is not a complete safetensors file ({error}). Get or make it again.") from error
+        return _Content(path, tensors, {}, json.loads(metadata["driftlaw"]) if "driftlaw" in metadata else None)
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-        tensors = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"{path} is not a whole safetensors file ({error}): fetch or make it again") from error
-    info = json.loads(metadata["driftlaw"]) if "driftlaw" in metadata else None
-    return _Content(path, tensors, {}, info)
-
-
-def _read_checkpoint(path: Path) -> _Content:
-    try:
-        with _harmless_settings():
+        with _allow_namespace():
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises half a dozen kinds for a file it cannot read
-        reason = str(error).partition("\n")[0]  # what follows is advice to trust the file
-        raise DataError(f"{path} cannot be read as a torch checkpoint of plain tensors: {reason}") from error
+    except Exception as error:  # torch raises many kinds of errors for files it cannot read
+        reason = str(error).partition("\n")[0]  # the following lines advise to trust the file
+        raise DataError(f"{path} cannot be read as a torch checkpoint of tensors: {reason}.") from error
     fields = content if isinstance(content, Mapping) else {}
     for key in ("state_dict", "model", "net"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
     if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
-        raise DataError(f"{path} holds no state dict: expected names and tensors, or these under «state_dict»")
+        raise DataError(f"{path} contains no state dict. Expected tensors by name, or these under 'state_dict'.")
     return _Content(path, content, fields)
 
 
 @contextlib.contextmanager
-def _harmless_settings() -> Iterator[None]:
-    """Let a checkpoint hold the settings of its training: TTT++'s are an argparse namespace, plain data."""
-    trusted = torch.serialization
-    before = trusted.get_safe_globals()
-    trusted.add_safe_globals([argparse.Namespace])
+def _allow_namespace() -> Iterator[None]:
+    """Context manager that lets checkpoints contain an argparse namespace: TTT++ stores its settings in one."""
+    serialization = torch.serialization  # its context manager safe_globals needs torch 2.5
+    before = serialization.get_safe_globals()
+    serialization.add_safe_globals([argparse.Namespace])
     try:
         yield
     finally:
-        trusted.clear_safe_globals()
-        trusted.add_safe_globals(before)
+        serialization.clear_safe_globals()
+        serialization.add_safe_globals(before)
 
 
-def _build(content: _Content, architecture: str | None, normalize: Normalisation | None) -> nn.Module:
-    if content.info is None:
-        return _from_names(content, architecture, normalize)
+def _build(content: _Content, architecture: str | None, normalize: Normalization | None) -> nn.Module:
     info, where = content.info, str(content.path)
+    if info is None:  # a checkpoint of another project
+        tensors, family = to_driftlaw_names(content.tensors)
+        name = architecture if family and architecture else infer_architecture(tensors, family, where)
+        stated = pop_normalization(tensors) or published_normalization(content.path.stem, name, content.fields)
+        chosen = choose_normalization(stated, normalize, default_normalization(name), where)
+        assert family is not None
+        model = build_model(name, num_classes=len(tensors[family.head]), normalize=chosen)
+        _load_tensors(model, tensors, content.path)
+        return model
     if architecture not in (None, info["name"]):
-        raise UsageError(f"{where} is of the network {info['name']}, asked for {architecture}: leave architecture out")
-    if normalize is not None:
-        _refuse_another(Told(info["normalise"], "its own metadata"), normalize, where)
+        raise UsageError(f"{where} is a {info['name']}, but architecture={architecture!r}. Omit architecture.")
+    choose_normalization(NormalizationOrigin(info["normalise"], "its metadata"), normalize, None, where)
     model = build_model(info["name"], num_classes=info["num_classes"], normalize=info["normalise"])
-    _fill(model, content.tensors, content.path)
-    model.info = info
+    _load_tensors(model, content.tensors, content.path)
+    model.info = info  # type: ignore[assignment]
     return model
 
 
-def _from_names(content: _Content, architecture: str | None, normalize: Normalisation | None) -> nn.Module:
-    """Build the network that the names and shapes of a bare state dict speak of."""
-    where = str(content.path)
-    tensors, found = our_names(content.tensors)
-    family = known_family(found, content.tensors, where)
-    name = architecture or infer_architecture(tensors, family, where)
-    said = take_normalisation(tensors) or published_normalisation(content.path.stem, name, content.fields)
-    classes = len(tensors[family.head])
-    model = build_model(name, num_classes=classes, normalize=_decide(said, normalize, name, where))
-    _fill(model, tensors, content.path)
-    return model
-
-
-def _decide(said: Told | None, asked: Normalisation | None, architecture: str, where: str) -> Normalisation:
-    """Return the normalisation that the weights speak of, else the one asked for, else the habit of their kind."""
-    if said is not None and asked is not None:
-        _refuse_another(said, asked, where)
-    if said is not None:
-        return said.normalize
-    usual = asked if asked is not None else usual_normalisation(architecture)
-    if usual is None:
-        raise UsageError(
-            f"{where} does not say what its input was normalised with, and networks such as {architecture} differ: "
-            f"give normalize=, a name ({', '.join(NORMALISATIONS)}) or mean and std"
-        )
-    return usual
-
-
-def _refuse_another(said: Told, asked: Normalisation, where: str) -> None:
-    own, wanted = make_normalise(said.normalize), make_normalise(asked)
-    if not same_normalisation(own, wanted):
-        raise UsageError(
-            f"{where} was trained with the normalisation {told(own)}, according to {said.why}; asked for "
-            f"{told(wanted)}: leave normalize out, or take weights that were trained with the other one"
-        )
-
-
-def _fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    own = model.state_dict()
+def _load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    found = {name: tuple(value.shape) for name, value in tensors.items()}
     problems = [
-        f"{name}: expected {_shape(own.get(name))}, found {_shape(tensors.get(name))}"
-        for name in own | dict(tensors)
-        if _shape(own.get(name)) != _shape(tensors.get(name)) and not name.endswith("num_batches_tracked")
+        f"{name}: expected {expected.get(name, 'nothing')}, found {found.get(name, 'nothing')}"
+        for name in expected | found
+        if expected.get(name) != found.get(name) and not name.endswith("num_batches_tracked")
     ]
     if problems:
-        raise DataError(str(collected(f"{path} does not fit {model.info['name']}:", problems[:8])))
+        raise DataError(str(combined_error(f"{path} does not fit {_info(model)['name']}:", problems[:8])))
     model.load_state_dict(tensors, strict=False)
-
-
-def _shape(value: Tensor | None) -> str:
-    return "nothing" if value is None else str(tuple(value.shape))

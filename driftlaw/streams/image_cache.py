@@ -1,98 +1,90 @@
-"""The images of a domain by their numbers in the dataset: read from an archive, or corrupted now and kept for later."""
+"""Images of a domain by dataset index: read from an archive, or corrupted on the fly and cached."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from driftlaw.base import Domain
 from driftlaw.corruptions import corrupt
 from driftlaw.datasets import Archive, ArrayImages, ImageDataset
+from driftlaw.streams.ordering import Indices
 from driftlaw.streams.schedules import CLEAN
 
-KEPT_BYTES = 2**31  # of images in main memory; a benchmark runs many methods over the same ones
-KEPT_SHARE = 8  # and on a GPU an eighth of its memory, where that is more
+CACHE_BYTES = 2**31
+"""Size limit of the cache in main memory; a benchmark runs many methods on the same images."""
+GPU_MEMORY_SHARE = 8
+"""On a GPU the limit is this fraction (1/8) of its memory, if that is more than ``CACHE_BYTES``."""
 
 
-class Pixels:
-    """8-bit images of a dataset in any domain; several streams may share one object and its memory.
+class CorruptedImageCache:
+    """8-bit images of a dataset in any domain; several streams may share one cache.
 
     Args:
-        source: the clean images.
-        archive: corrupted images to read in place of making them.
-        seed: drives the corruptions.
-        device: where images are corrupted and handed out.
-        given: what the caller handed in as the source, where it was not found by its name.
+        dataset: The clean images.
+        archive: Corrupted images to read instead of computing them.
+        seed: Seed of the corruptions.
+        device: Where images are corrupted and stored.
+        given: The object that the caller passed as dataset, if it was not found by name.
     """
 
     def __init__(
         self,
-        source: ImageDataset,
+        dataset: ImageDataset,
         archive: Archive | None,
         seed: int,
         device: torch.device | str,
         *,
         given: Any = None,
     ) -> None:
-        self.source, self.archive, self.seed, self.given = source, archive, seed, given
+        self.dataset, self.archive, self.seed, self.given = dataset, archive, seed, given
         self.device = torch.device(device)
-        self._kept: dict[Domain, _Kept] = {}
+        # Per domain: images (n, 3, h, w), and which of them have been computed.
+        self._cached: dict[Domain, tuple[Tensor, npt.NDArray[np.bool_]]] = {}
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Channels, height and width of an image."""
-        return (3, *self.source.image_shape)
+        return (3, *self.dataset.image_shape)
 
-    def of(self, domain: Domain, numbers: np.ndarray) -> Tensor:
-        """Return the images (n, 3, h, w), uint8, with the given numbers in a domain; the round makes no difference."""
+    def get(self, domain: Domain, indices: Indices) -> Tensor:
+        """Return uint8 images (k, 3, h, w) of a domain. All rounds of a domain have the same images."""
         domain = Domain(domain.name, domain.severity)
-        kept = self._kept.get(domain) or self._make_room(domain)
-        if kept is None:
-            return self._made(domain, numbers)
-        missing = numbers[~kept.there[numbers]]
+        entry = self._cached.get(domain) or self._allocate(domain)
+        if entry is None:
+            return self._compute(domain, indices)
+        images, computed = entry
+        missing = indices[~computed[indices]]
         if len(missing):
-            kept.images[torch.from_numpy(missing).to(self.device)] = self._made(domain, missing)
-            kept.there[missing] = True
-        return kept.images[torch.from_numpy(numbers).to(self.device)]
+            images[torch.from_numpy(missing).to(self.device)] = self._compute(domain, missing)
+            computed[missing] = True
+        return images[torch.from_numpy(indices).to(self.device)]
 
-    def _make_room(self, domain: Domain) -> _Kept | None:
-        """Return memory for a domain that is dear to make, None where it is cheap or there is no more room."""
-        size = len(self.source) * int(np.prod(self.shape))
-        if self._is_cheap(domain) or (len(self._kept) + 1) * size > _room(self.device):
+    def _allocate(self, domain: Domain) -> tuple[Tensor, npt.NDArray[np.bool_]] | None:
+        """Return memory for a domain, or None if reading it again is cheap or the cache is full."""
+        # Clean images are cached too if they are files: every corruption would decode them again.
+        if self.archive is not None or (domain.name == CLEAN and isinstance(self.dataset, ArrayImages)):
             return None
-        self._kept[domain] = _Kept(len(self.source), self.shape, self.device)
-        return self._kept[domain]
+        count, limit = len(self.dataset), CACHE_BYTES
+        if self.device.type == "cuda":
+            _, total_memory = torch.cuda.mem_get_info(self.device)
+            limit = max(limit, total_memory // GPU_MEMORY_SHARE)
+        if (len(self._cached) + 1) * count * int(np.prod(self.shape)) > limit:
+            return None
+        images = torch.empty(count, *self.shape, dtype=torch.uint8, device=self.device)
+        self._cached[domain] = images, np.zeros(count, dtype=bool)
+        return self._cached[domain]
 
-    def _is_cheap(self, domain: Domain) -> bool:
-        """Tell whether reading again costs little; clean images in files of their own are decoded for every domain."""
-        return self.archive is not None or (domain.name == CLEAN and isinstance(self.source, ArrayImages))
-
-    def _made(self, domain: Domain, numbers: np.ndarray) -> Tensor:
+    def _compute(self, domain: Domain, indices: Indices) -> Tensor:
         if self.archive is not None and domain.name != CLEAN:
-            return self._tensor(self.archive.images(domain.name, domain.severity, numbers))
-        if domain.name == CLEAN:
-            return self._tensor(self.source.images(numbers))
-        clean = self.of(Domain(CLEAN, 0), numbers)
-        return corrupt(clean, domain.name, domain.severity, seed=self.seed, indices=torch.from_numpy(numbers))
-
-    def _tensor(self, pixels: np.ndarray) -> Tensor:
+            pixels = self.archive.images(domain.name, domain.severity, indices)
+        elif domain.name == CLEAN:
+            pixels = self.dataset.images(indices)
+        else:
+            clean = self.get(Domain(CLEAN, 0), indices)
+            return corrupt(clean, domain.name, domain.severity, seed=self.seed, indices=torch.from_numpy(indices))
         return torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device).permute(0, 3, 1, 2).contiguous()
-
-
-def _room(device: torch.device) -> int:
-    """Return how many bytes of images may be kept."""
-    if device.type != "cuda":
-        return KEPT_BYTES
-    _, whole = torch.cuda.mem_get_info(device)
-    return max(KEPT_BYTES, whole // KEPT_SHARE)
-
-
-class _Kept:
-    """The images of a domain that have been made so far."""
-
-    def __init__(self, count: int, shape: tuple[int, int, int], device: torch.device) -> None:
-        self.images = torch.empty(count, *shape, dtype=torch.uint8, device=device)
-        self.there = np.zeros(count, dtype=bool)

@@ -1,4 +1,4 @@
-"""In which order domains come: plain functions from names and severities to a list of domains."""
+"""Schedules: functions from corruption names and a severity to the list of domains of a stream."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def _domain(name: str, severity: int, round_number: int = 0) -> Domain:
 
 
 def continual(names: Sequence[str], severity: int, rounds: int) -> list[Domain]:
-    """Every corruption once, at one severity, with no sign of a boundary."""
+    """Return every corruption once, at one severity."""
     return [_domain(name, severity) for name in names]
 
 
 def gradual(names: Sequence[str], severity: int, rounds: int) -> list[Domain]:
-    """Every corruption rises from severity 1 to 5 and falls back before the next one comes.
+    """Return every corruption with its severity rising from 1 to 5 and falling back to 1.
 
     >>> [(domain.name, domain.severity) for domain in gradual(["fog"], 5, 1)][3:6]
     [('fog', 4), ('fog', 5), ('fog', 4)]
@@ -30,15 +30,15 @@ def gradual(names: Sequence[str], severity: int, rounds: int) -> list[Domain]:
 
 
 def recurring(names: Sequence[str], severity: int, rounds: int) -> list[Domain]:
-    """The continual schedule, several rounds of it."""
+    """Return the continual schedule, repeated ``rounds`` times."""
     return [_domain(name, severity, number) for number in range(rounds) for name in names]
 
 
 SCHEDULES: dict[str, Callable[[Sequence[str], int, int], list[Domain]]] = {
     "continual": continual,
     "gradual": gradual,
-    "reset": continual,  # the same stream; it is the adapter that goes back to the source at every shift
+    "reset": continual,  # the same stream; the evaluator resets the adapter at every domain change
     "recurring": recurring,
     "single": continual,
-    "mixed": continual,  # its images are then shuffled across domains
+    "mixed": continual,  # CorruptedStream then shuffles the images across domains
 }

@@ -86,7 +86,7 @@ class Training:
             **environment(self.device),
             "seed": self.seed,
             "model": self.model_name,
-            "dataset": self.train_images.facts(),
+            "dataset": self.train_images.metadata(),
             "recipe": self.recipe.model_dump(mode="json"),
             "precision": precision,
         }
@@ -254,12 +254,12 @@ class _TrainingRun:
         """Write the weights and return the closing line, with their accuracy in float32."""
         accuracy = evaluate(self.model, self.training.test_images, self.device)
         dataset, augmentation = self.training.train_images.name, self.recipe.augmentation
-        facts = {"dataset": dataset, "accuracy": accuracy, "augmentation": augmentation}
-        save_model(self.model, self.training.weights, facts=facts)
+        metadata = {"dataset": dataset, "accuracy": accuracy, "augmentation": augmentation}
+        save_model(self.model, self.training.weights, metadata=metadata)
         return {
             "closing": True,
             "accuracy": accuracy,
-            "test": self.training.test_images.facts(),
+            "test": self.training.test_images.metadata(),
             "weights_sha256": weights_sha256(self.model),
             "file_sha256": sha256_of(self.training.weights),
         }

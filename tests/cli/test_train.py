@@ -9,12 +9,12 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from driftlaw.cli import app
-from driftlaw.datasets import registry as catalogue
+from driftlaw.datasets import registry
 from driftlaw.errors import DataError, UsageError
 from driftlaw.models import load_model
 from driftlaw.records import read_lines
 from driftlaw.training import loop
-from tests.datasets import made_up
+from tests.datasets import synthetic
 
 TINY = ["--model", "wrn_10_1", "--device", "cpu", "--epochs", "1", "--set", "batch_size=25"]
 
@@ -28,9 +28,9 @@ def call(*words):
 
 @pytest.fixture
 def cifar10(tmp_path, monkeypatch):
-    data = made_up.splits()
-    monkeypatch.setitem(catalogue.CATALOGUE, "cifar10", made_up.info(data))
-    made_up.write_folder(data, tmp_path)
+    data = synthetic.splits()
+    monkeypatch.setitem(registry.DATASETS, "cifar10", synthetic.info(data))
+    synthetic.write_folder(data, tmp_path)
     monkeypatch.setenv("DRIFTLAW_DATA", str(tmp_path))
     return tmp_path
 
@@ -70,9 +70,9 @@ def test_augmix_and_normalization_are_settings_of_the_recipe(cifar10):
 
 
 def test_weights_are_named_after_cifar100(tmp_path):
-    data = made_up.splits(classes=100)
-    made_up.write_mosaics(data, tmp_path)
-    with pytest.warns(UserWarning, match="of a split that is not known here"):
+    data = synthetic.splits(classes=100)
+    synthetic.write_official_cifar100(data, tmp_path)
+    with pytest.warns(UserWarning, match="not its published content"):
         call(*TINY, "--dataset", "cifar100", "--set", "batch_size=500", "--data-dir", tmp_path)
     assert load_model("wrn_10_1-cifar100", folder=tmp_path).info["num_classes"] == 100
 
@@ -109,7 +109,7 @@ def test_wrong_options_are_refused_and_nothing_is_written(cifar10, words, messag
 
 
 def test_missing_data_are_reported_with_the_command_to_get_them(tmp_path):
-    with pytest.raises(DataError, match="run `driftlaw data get cifar10`"):
+    with pytest.raises(DataError, match="Run `driftlaw data get cifar10`"):
         call(*TINY, "--data-dir", tmp_path)
     assert os.listdir(tmp_path) == []
 

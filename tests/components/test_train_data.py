@@ -75,7 +75,7 @@ def test_the_hash_is_the_datasets_own_or_counted_from_its_content(images):
     assert TrainData(images).sha256 == images.content_sha256
 
     class WithoutHash(SyntheticDataset):
-        def facts(self):
+        def metadata(self):
             return {"name": self.name}
 
     dataset, same, other = WithoutHash(), WithoutHash(), WithoutHash()
@@ -84,5 +84,5 @@ def test_the_hash_is_the_datasets_own_or_counted_from_its_content(images):
 
 
 def test_what_has_not_the_face_of_a_dataset_is_refused_with_what_it_lacks():
-    with pytest.raises(UsageError, match="list without labels, images, num_classes, facts"):
+    with pytest.raises(UsageError, match="list without labels, images, num_classes, metadata"):
         TrainData([1, 2])

@@ -1,4 +1,4 @@
-"""The official python-batches layout."""
+"""Official CIFAR layout."""
 
 import os
 import pickle
@@ -6,18 +6,19 @@ import pickle
 import numpy as np
 import pytest
 
-from driftlaw.datasets.cifar import dump_pickle, find_batches, new_folder, read_batches, read_class_names, read_pickle
+from driftlaw.datasets.cifar import find_batches, read_batches, read_class_names, read_pickle
 from driftlaw.datasets.registry import CIFAR10
 from driftlaw.errors import DataError
-from tests.datasets import made_up
+from tests.datasets import synthetic
+from tools.cifar_mosaics import dump_pickle
 
 LAYOUT = CIFAR10.layout
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_what_is_written_is_read_back(tmp_path, split):
-    data = made_up.splits()
-    folder = made_up.write_folder(data, tmp_path)
+def test_written_batches_are_read_back(tmp_path, split):
+    data = synthetic.splits()
+    folder = synthetic.write_folder(data, tmp_path)
     images, labels = read_batches(LAYOUT, folder, split)
     assert (images == data[split][0]).all()
     assert (labels == data[split][1]).all()
@@ -27,7 +28,7 @@ def test_what_is_written_is_read_back(tmp_path, split):
 
 
 @pytest.mark.parametrize(("encoding", "key"), [("bytes", b"data"), ("latin1", "data")])
-def test_our_files_read_like_the_official_ones_in_both_habits(encoding, key):
+def test_written_pickles_load_with_both_usual_encodings(encoding, key):
     rows = np.arange(2 * 3072).reshape(2, 3072).astype(np.uint8)
     batch = pickle.loads(dump_pickle({"data": rows, "labels": [3, 300]}), encoding=encoding)
     assert (batch[key] == rows).all()
@@ -35,7 +36,7 @@ def test_our_files_read_like_the_official_ones_in_both_habits(encoding, key):
     assert batch["labels" if encoding == "latin1" else b"labels"] == [3, 300]
 
 
-def test_planes_become_pixels(tmp_path):
+def test_channel_planes_become_pixels(tmp_path):
     rows = np.zeros((1, 3072), np.uint8)
     rows[0, 1024 + 32 * 5 + 7] = 9  # green, row 5, column 7
     (tmp_path / "test_batch").write_bytes(dump_pickle({"data": rows, "labels": [0]}))
@@ -45,7 +46,7 @@ def test_planes_become_pixels(tmp_path):
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
-def test_batches_pickled_by_python_3_are_read(tmp_path, protocol):
+def test_python_3_pickles_are_read(tmp_path, protocol):
     rows = np.arange(3072, dtype=np.uint8).reshape(1, 3072)
     (tmp_path / "test_batch").write_bytes(pickle.dumps({b"data": rows, b"labels": [4]}, protocol=protocol))
     images, labels = read_batches(LAYOUT, tmp_path, "test")
@@ -55,14 +56,14 @@ def test_batches_pickled_by_python_3_are_read(tmp_path, protocol):
 
 @pytest.mark.parametrize("below", ["", "cifar-10-batches-py", "data", "data/cifar-10-batches-py"])
 def test_batches_are_found_in_the_folder_and_one_level_down(tmp_path, below):
-    place = tmp_path / below
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "test_batch").write_bytes(b"")
-    assert find_batches(LAYOUT, tmp_path, "test") == place
+    folder = tmp_path / below
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "test_batch").write_bytes(b"")
+    assert find_batches(LAYOUT, tmp_path, "test") == folder
     assert find_batches(LAYOUT, tmp_path, "train") is None
 
 
-def test_a_folder_that_is_not_there_holds_no_batches(tmp_path):
+def test_missing_folder_has_no_batches(tmp_path):
     assert find_batches(LAYOUT, tmp_path / "missing", "test") is None
 
 
@@ -71,7 +72,7 @@ class _Attack:
         return os.system, ("echo harm > harm.txt",)
 
 
-def test_a_pickle_that_asks_to_run_code_is_refused(tmp_path, monkeypatch):
+def test_pickle_that_runs_code_raises(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "test_batch").write_bytes(pickle.dumps({b"data": _Attack(), b"labels": []}))
     with pytest.raises(DataError, match="not part of an array"):
@@ -80,21 +81,21 @@ def test_a_pickle_that_asks_to_run_code_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["eval", "exec", "getattr", "__import__"])
-def test_builtins_are_not_admitted(tmp_path, name):
+def test_pickled_builtins_raise(tmp_path, name):
     (tmp_path / "x").write_bytes(b"c" + f"builtins\n{name}\n.".encode())
     with pytest.raises(DataError, match=f"builtins.{name}"):
         read_pickle(tmp_path / "x")
 
 
 @pytest.mark.parametrize("content", [b"", b"<html></html>", b"\x80\x02}", b"\x80\x02cnumpy\ndtype\n)R."])
-def test_a_damaged_batch_is_named(tmp_path, content):
+def test_damaged_batch_raises(tmp_path, content):
     (tmp_path / "test_batch").write_bytes(content)
     with pytest.raises(DataError, match="test_batch cannot be read"):
         read_batches(LAYOUT, tmp_path, "test")
 
 
-def test_a_truncated_batch_is_named(tmp_path):
-    folder = made_up.write_folder(made_up.splits(), tmp_path)
+def test_truncated_batch_raises(tmp_path):
+    folder = synthetic.write_folder(synthetic.splits(), tmp_path)
     whole = (folder / "test_batch").read_bytes()
     (folder / "test_batch").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match="test_batch"):
@@ -102,29 +103,16 @@ def test_a_truncated_batch_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("batch", "told"),
+    ("batch", "message"),
     [
         ({"data": np.zeros((1, 3071), np.uint8), "labels": [0]}, r"expected uint8 \(n, 3072\)"),
         ({"data": [1, 2], "labels": [0]}, "are list"),
         ({"data": np.zeros((2, 3072), np.uint8), "labels": [0]}, "for each of its 2 images"),
-        ({"data": np.zeros((1, 3072), np.uint8), "labels": [b"cat"]}, "whole-number label"),
-        ({"data": np.zeros((1, 3072), np.uint8)}, "no entry «labels»"),
+        ({"data": np.zeros((1, 3072), np.uint8), "labels": [b"cat"]}, "integer label"),
+        ({"data": np.zeros((1, 3072), np.uint8)}, "no entry 'labels'"),
     ],
 )
-def test_a_batch_of_other_things_is_refused(tmp_path, batch, told):
+def test_batch_with_wrong_content_raises(tmp_path, batch, message):
     (tmp_path / "test_batch").write_bytes(dump_pickle(batch))
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         read_batches(LAYOUT, tmp_path, "test")
-
-
-def test_a_new_folder_replaces_the_old_one_only_when_it_is_whole(tmp_path):
-    target = tmp_path / "set"
-    target.mkdir()
-    (target / "old").write_text("")
-    with pytest.raises(ZeroDivisionError), new_folder(target) as building:
-        (building / "half").write_text(f"half {1 / 0}")
-    assert os.listdir(target) == ["old"]
-    with new_folder(target) as building:
-        (building / "new").write_text("")
-    assert os.listdir(target) == ["new"]
-    assert os.listdir(tmp_path) == ["set"]

@@ -1,4 +1,4 @@
-"""Archives in the official ImageNet-C layout."""
+"""Archives in the ImageNet-C layout."""
 
 import json
 import os
@@ -7,22 +7,24 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from driftlaw.datasets import ARCHIVES, ArchiveSource, FolderArchive, open_archive
+from driftlaw.datasets import ARCHIVES, ArchiveDataset, FolderArchive, open_archive
 from driftlaw.errors import DataError, UsageError
 
 CLASSES = ("n02000000", "n01000000", "n03000000")
 
 
 def write(folder, corruptions=("fog", "frost"), levels=(1, 2, 3, 4, 5)):
-    """Write two pictures a class whose brightness tells corruption, severity, class and number."""
-    for place, corruption in enumerate(corruptions):
+    """Write two images per class; their brightness encodes corruption, severity, class and index."""
+    for position, corruption in enumerate(corruptions):
         for level in levels:
             for name in CLASSES:
-                own = folder / corruption / str(level) / name
-                own.mkdir(parents=True)
+                class_folder = folder / corruption / str(level) / name
+                class_folder.mkdir(parents=True)
                 for number in range(2):
-                    value = 100 * place + 10 * level + 2 * sorted(CLASSES).index(name) + number
-                    Image.new("RGB", (16, 12), (value,) * 3).save(own / f"ILSVRC2012_val_{number}.JPEG", quality=100)
+                    value = 100 * position + 10 * level + 2 * sorted(CLASSES).index(name) + number
+                    Image.new("RGB", (16, 12), (value,) * 3).save(
+                        class_folder / f"ILSVRC2012_val_{number}.JPEG", quality=100
+                    )
     return folder
 
 
@@ -35,7 +37,7 @@ def official(tmp_path):
     return write(tmp_path / "ImageNet-C")
 
 
-def test_official_folders_are_read_unchanged_classes_sorted(official):
+def test_official_folders_are_read_unchanged(official):
     archive = open_archive(official)
     assert isinstance(archive, FolderArchive)
     assert archive.corruptions() == ["fog", "frost"]
@@ -47,13 +49,13 @@ def test_official_folders_are_read_unchanged_classes_sorted(official):
     assert archive.verify() == []
 
 
-def test_it_is_found_by_its_name_under_the_data_folder(official):
+def test_known_name_is_found_in_the_data_directory(official):
     assert len(open_archive("imagenet-c", data_dir=official.parent)) == 6
     assert ARCHIVES["imagenet-c"].is_present(official.parent)
     assert not ARCHIVES["imagenet-c"].is_present(official)
 
 
-def test_only_the_pictures_asked_for_are_opened(official):
+def test_only_requested_images_are_opened(official):
     archive = open_archive(official)
     for path in official.rglob("*_1.JPEG"):
         path.write_bytes(b"")
@@ -62,22 +64,22 @@ def test_only_the_pictures_asked_for_are_opened(official):
         archive.images("fog", 1, [1])
 
 
-def test_facts_are_plain_and_follow_the_files(official):
+def test_metadata_is_json_and_depends_on_the_files(official):
     archive = open_archive(official)
-    facts = archive.facts(["fog"])
-    assert json.loads(json.dumps(facts)) == facts
-    assert facts["origin"] == "folders in the official layout, 2 a class"
-    assert (facts["name"], facts["count"], facts["num_classes"]) == ("ImageNet-C", 6, 3)
+    metadata = archive.metadata(["fog"])
+    assert json.loads(json.dumps(metadata)) == metadata
+    assert metadata["origin"] == "folders in the official layout, 2 a class"
+    assert (metadata["name"], metadata["count"], metadata["num_classes"]) == ("ImageNet-C", 6, 3)
     (official / "fog" / "4" / CLASSES[0] / "ILSVRC2012_val_0.JPEG").write_bytes(b"other")
-    assert open_archive(official).facts(["fog"])["sha256"] != facts["sha256"]
-    assert open_archive(official).facts(["frost"]) == archive.facts(["frost"])
+    assert open_archive(official).metadata(["fog"])["sha256"] != metadata["sha256"]
+    assert open_archive(official).metadata(["frost"]) == archive.metadata(["frost"])
 
 
-def test_what_is_missing_is_told(official):
+def test_missing_images_are_reported(official):
     os.unlink(official / "frost" / "2" / CLASSES[1] / "ILSVRC2012_val_1.JPEG")
     archive = open_archive(official)
-    (told,) = archive.verify()
-    assert "lacks 1 of 6 pictures" in told
+    (problem,) = archive.verify()
+    assert "1 of 6 images are missing" in problem
     with pytest.raises(DataError, match=r"ILSVRC2012_val_1\.JPEG cannot be read"):
         archive.images("frost", 2, np.arange(6))
     with pytest.raises(UsageError, match="Did you mean 'fog'"):
@@ -86,29 +88,29 @@ def test_what_is_missing_is_told(official):
         archive.images("fog", 6, [0])
 
 
-def test_a_severity_that_is_not_there_is_told(tmp_path):
+def test_missing_severity_raises(tmp_path):
     archive = open_archive(write(tmp_path, levels=(5,)))
     assert values(archive.images("fog", 5, [0])) == [50]
     with pytest.raises(DataError, match=r"fog/3 is missing"):
         archive.images("fog", 3, [0])
 
 
-def test_a_picture_of_another_size_is_refused(official):
+def test_image_of_another_size_raises(official):
     Image.new("RGB", (20, 20)).save(official / "fog" / "1" / CLASSES[1] / "ILSVRC2012_val_1.JPEG")
     with pytest.raises(DataError, match="20×20 pixels; expected 16×12"):
         open_archive(official).images("fog", 1, [0, 1])
 
 
-def test_an_archive_stands_in_for_clean_images_but_has_none(official):
-    source = ArchiveSource("imagenet-c", open_archive(official))
-    assert (len(source), source.num_classes, source.image_shape) == (6, 3, (12, 16))
-    assert source.facts()["name"] == "imagenet-c"
-    assert source.facts()["origin"].startswith("folders in the official layout")
-    with pytest.raises(UsageError, match="holds corrupted images only"):
-        source.images([0])
+def test_archive_dataset_has_no_clean_images(official):
+    dataset = ArchiveDataset("imagenet-c", open_archive(official))
+    assert (len(dataset), dataset.num_classes, dataset.image_shape) == (6, 3, (12, 16))
+    assert dataset.metadata()["name"] == "imagenet-c"
+    assert dataset.metadata()["origin"].startswith("folders in the official layout")
+    with pytest.raises(UsageError, match="contains corrupted images only"):
+        dataset.images([0])
 
 
-def test_neither_layout_is_told_with_both(tmp_path):
+def test_unknown_layout_raises_and_names_both_layouts(tmp_path):
     (tmp_path / "fog").mkdir()
     with pytest.raises(DataError, match=r"labels\.npy is missing .*ImageNet-C"):
         open_archive(tmp_path)

@@ -1,4 +1,4 @@
-"""The datasets known by name."""
+"""Registry of datasets."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ import pytest
 
 from driftlaw.datasets import list_datasets
 from driftlaw.datasets.registry import CIFAR10, EMBEDDED
-from tests.datasets import made_up
+from tests.datasets import synthetic
 
 
 def test_every_dataset_is_described():
@@ -16,25 +16,25 @@ def test_every_dataset_is_described():
         assert info.licence
         assert info.splits
         assert set(info.published) <= set(info.splits)
-        # the names of ImageNet's classes are those of its folders
+        # ImageNet's class names are those of its folders
         assert len(info.class_names) == (0 if info.in_class_folders else info.num_classes or 0)
 
 
-def test_an_entry_cannot_be_changed():
+def test_entries_are_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         CIFAR10.name = "other"
 
 
-def test_a_dataset_is_present_when_all_its_splits_are(tmp_path):
+def test_dataset_is_present_if_all_splits_are(tmp_path):
     assert EMBEDDED.is_present(tmp_path)
     assert not CIFAR10.is_present(tmp_path)
-    folder = made_up.write_folder(made_up.splits(), tmp_path)
+    folder = synthetic.write_folder(synthetic.splits(), tmp_path)
     assert CIFAR10.is_present(tmp_path)
     (folder / "data_batch_5").unlink()
     assert not CIFAR10.is_present(tmp_path)
 
 
-def test_the_official_archive_is_pinned():
+def test_official_archive():
     assert CIFAR10.download.address == "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
     assert CIFAR10.download.file_name == "cifar-10-python.tar.gz"
     assert CIFAR10.folder("data").as_posix() == "data/cifar-10-batches-py"

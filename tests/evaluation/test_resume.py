@@ -51,7 +51,7 @@ def test_a_killed_run_with_training_data_ends_with_the_same_bytes(model, tmp_pat
 
     complete, resumed = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     header = run(NoiseStream(), adapter(), record=complete).header
-    assert header["source"] == SyntheticDataset().facts()
+    assert header["source"] == SyntheticDataset().metadata()
     with pytest.raises(Killed):
         run(NoiseStream(), adapter(), record=resumed, checkpoint_seconds=0, progress=kill_after(killed_after))
     run(NoiseStream(), adapter(), record=resumed)

@@ -1,4 +1,4 @@
-"""What other people's state dicts tell."""
+"""State dicts of other projects."""
 
 import re
 
@@ -8,12 +8,11 @@ import torch
 from driftlaw.errors import DataError
 from driftlaw.models import build_model
 from driftlaw.models.checkpoint_formats import (
+    default_normalization,
     infer_architecture,
-    known_family,
-    our_names,
-    published_normalisation,
-    take_normalisation,
-    usual_normalisation,
+    pop_normalization,
+    published_normalization,
+    to_driftlaw_names,
 )
 
 
@@ -36,29 +35,29 @@ def tensors_of(name):
         "resnet26_cifar",
     ],
 )
-def test_a_network_is_told_from_its_names_and_shapes(name):
+def test_architecture_is_inferred_from_names_and_shapes(name):
     tensors = tensors_of(name)
-    renamed, family = our_names(tensors)
+    renamed, family = to_driftlaw_names(tensors)
     assert renamed.keys() == tensors.keys()
-    assert infer_architecture(renamed, known_family(family, tensors, "x"), "x") == name
+    assert infer_architecture(renamed, family, "x") == name
     assert len(renamed[family.head]) == 4
 
 
 @pytest.mark.parametrize("prefix", ["module.", "model.", "module.model.", "model.module.", "encoder.module."])
 @pytest.mark.parametrize("name", ["resnext_11_2x8", "resnet14_cifar"])
-def test_prefixes_are_taken_off(name, prefix):
+def test_prefixes_are_removed(name, prefix):
     tensors = tensors_of(name)
-    renamed, family = our_names({prefix + key: value for key, value in tensors.items()})
+    renamed, family = to_driftlaw_names({prefix + key: value for key, value in tensors.items()})
     assert renamed.keys() == tensors.keys()
     assert family is not None
 
 
-def test_unknown_names_are_told_with_what_would_be_understood():
+def test_unknown_names_raise():
     tensors = {"features.0.weight": torch.zeros(3), "features.0.bias": torch.zeros(3)}
-    renamed, family = our_names(tensors)
+    renamed, family = to_driftlaw_names(tensors)
     assert renamed.keys() == tensors.keys()
-    with pytest.raises(DataError, match=r"vgg\.pt is of no network known here .*features\.0\.weight.*wide resnet"):
-        known_family(family, tensors, "vgg.pt")
+    with pytest.raises(DataError, match=r"vgg\.pt is not of a known architecture .*features\.0\.weight.*Wide ResNet"):
+        infer_architecture(renamed, family, "vgg.pt")
 
 
 def without(tensors, name):
@@ -74,19 +73,19 @@ def without(tensors, name):
         lambda tensors: tensors | {"layer1.7.conv2.weight": torch.zeros(3)},
     ],
 )
-def test_a_shape_that_is_not_known_is_told(change):
-    renamed, family = our_names(change(tensors_of("resnet14")))
-    with pytest.raises(DataError, match=r"odd\.pt is a ResNet of bottlenecks of a shape not known here"):
+def test_unknown_shape_raises(change):
+    renamed, family = to_driftlaw_names(change(tensors_of("resnet14")))
+    with pytest.raises(DataError, match=r"odd\.pt is a bottleneck ResNet of an unknown shape"):
         infer_architecture(renamed, family, "odd.pt")
 
 
-def test_mean_and_std_are_taken_out_of_the_weights():
+def test_mean_and_std_are_removed_from_the_weights():
     numbers = {"normalize.mean": torch.full((1, 3, 1, 1), 0.5), "normalize.std": torch.full((1, 3, 1, 1), 0.25)}
-    renamed, _ = our_names(tensors_of("resnet14") | numbers)
-    said = take_normalisation(renamed)
-    assert said.normalize == {"mean": [0.5] * 3, "std": [0.25] * 3}
+    renamed, _ = to_driftlaw_names(tensors_of("resnet14") | numbers)
+    stated = pop_normalization(renamed)
+    assert stated.normalize == {"mean": [0.5] * 3, "std": [0.25] * 3}
     assert renamed.keys() == tensors_of("resnet14").keys()
-    assert take_normalisation(renamed) is None
+    assert pop_normalization(renamed) is None
 
 
 @pytest.mark.parametrize(
@@ -103,18 +102,16 @@ def test_mean_and_std_are_taken_out_of_the_weights():
         ("mine", "wrn_28_10", ("state_dict", "epoch"), None),
     ],
 )
-def test_published_checkpoints_are_known_by_name_or_by_what_lies_beside_their_weights(
-    stem, architecture, fields, known
-):
-    said = published_normalisation(stem, architecture, dict.fromkeys(fields))
-    assert (said.normalize if said else None) == known
-    assert said is None or re.match("its name|what lies beside", said.why)
+def test_published_checkpoints_are_known_by_file_name_or_fields(stem, architecture, fields, known):
+    stated = published_normalization(stem, architecture, dict.fromkeys(fields))
+    assert (stated.normalize if stated else None) == known
+    assert stated is None or re.match("its file name|its fields", stated.stated_in)
 
 
-def test_habits_of_a_kind():
-    assert usual_normalisation("wrn_28_10") == "none"
-    assert usual_normalisation("wrn_40_2") is None
-    assert usual_normalisation("resnext_29_4x32") == "half"
-    assert usual_normalisation("resnet50_cifar") == "cifar10"
-    assert usual_normalisation("resnet50_keras") == "caffe"
-    assert {usual_normalisation(name) for name in ("resnet50", "resnext50_32x4d", "wide_resnet50_2")} == {"imagenet"}
+def test_default_normalizations():
+    assert default_normalization("wrn_28_10") == "none"
+    assert default_normalization("wrn_40_2") is None
+    assert default_normalization("resnext_29_4x32") == "half"
+    assert default_normalization("resnet50_cifar") == "cifar10"
+    assert default_normalization("resnet50_keras") == "caffe"
+    assert {default_normalization(name) for name in ("resnet50", "resnext50_32x4d", "wide_resnet50_2")} == {"imagenet"}

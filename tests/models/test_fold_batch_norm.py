@@ -1,4 +1,4 @@
-"""Folding BatchNorm: the same answers from fewer layers."""
+"""Folding of BatchNorm layers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from driftlaw.models.fold_batch_norm import ScaleShift, count_batch_norm
 NETWORKS = ["wrn_10_1", "wrn_16_2", "resnext_11_2x8", "resnet14_cifar", "resnet14_keras"]
 
 
-def lived_in(model: nn.Module) -> nn.Module:
-    """Return a network with norm layers that do something, as training leaves them."""
+def with_statistics(model: nn.Module) -> nn.Module:
+    """Return a model with non-trivial BatchNorm statistics, as after training."""
     generator = torch.Generator().manual_seed(1)
     for layer in model.modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
@@ -28,10 +28,10 @@ def lived_in(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
-def made(build) -> nn.Module:
+def make(build) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return lived_in(build())
+        return with_statistics(build())
 
 
 def images(dtype: torch.dtype = torch.float64, count: int = 3, side: int = 32) -> torch.Tensor:
@@ -41,30 +41,30 @@ def images(dtype: torch.dtype = torch.float64, count: int = 3, side: int = 32) -
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
 @torch.no_grad()
-def test_a_folded_network_answers_the_same(name, dtype, tolerance):
-    model = made(lambda: build_model(name, num_classes=7, normalize="cifar10")).to(dtype)
+def test_folded_model_gives_the_same_logits(name, dtype, tolerance):
+    model = make(lambda: build_model(name, num_classes=7, normalize="cifar10")).to(dtype)
     folded = fold_batch_norm(model)
     torch.testing.assert_close(folded(images(dtype)), model(images(dtype)), atol=tolerance, rtol=tolerance)
     assert count_batch_norm(folded) == 0
 
 
 @pytest.mark.parametrize("name", ["resnext_11_2x8", "resnet14_cifar", "resnet14_keras"])
-def test_where_every_norm_follows_a_convolution_none_is_left(name):
-    folded = fold_batch_norm(made(lambda: build_model(name, num_classes=7)))
+def test_norms_after_convolutions_are_all_folded(name):
+    folded = fold_batch_norm(make(lambda: build_model(name, num_classes=7)))
     assert not any(isinstance(layer, ScaleShift) for layer in folded.modules())
 
 
-def test_in_a_wide_resnet_the_norm_inside_a_block_is_folded_and_the_one_after_a_sum_is_not():
-    model = made(lambda: build_model("wrn_10_2", num_classes=7))
+def test_wide_resnet_folds_norms_inside_blocks_but_not_after_sums():
+    model = make(lambda: build_model("wrn_10_2", num_classes=7))
     folded = fold_batch_norm(model)
     left = {name for name, layer in folded.named_modules() if isinstance(layer, ScaleShift)}
-    # The first block's norm follows the stem, whose answer nothing else takes: there the shortcut is a convolution.
+    # The first block's norm follows the stem and is its only consumer: the shortcut starts after the norm.
     assert left == {"stages.1.0.norm1", "stages.2.0.norm1", "norm"}
     assert folded.get_submodule("stages.0.0.conv1").bias is not None
 
 
-def test_the_network_itself_is_not_touched_and_the_copy_does_not_learn():
-    model = made(lambda: build_model("wrn_10_1", num_classes=7)).train()
+def test_original_is_unchanged_and_the_copy_is_frozen():
+    model = make(lambda: build_model("wrn_10_1", num_classes=7)).train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     folded = fold_batch_norm(model)
     folded(images(torch.float32))
@@ -75,7 +75,7 @@ def test_the_network_itself_is_not_touched_and_the_copy_does_not_learn():
 
 
 class TwoUses(nn.Module):
-    """A convolution whose answer goes two ways, and one that is called twice."""
+    """A convolution with two consumers, and one that is called twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,15 +89,15 @@ class TwoUses(nn.Module):
 
 
 @torch.no_grad()
-def test_a_convolution_that_somebody_else_looks_at_stays_as_it_is():
-    model = made(TwoUses).double()
+def test_convolutions_with_other_consumers_are_kept():
+    model = make(TwoUses).double()
     folded = fold_batch_norm(model)
     torch.testing.assert_close(folded(images()), model(images()), atol=1e-12, rtol=0)
     assert sum(isinstance(layer, ScaleShift) for layer in folded.modules()) == 2
 
 
-class Undecided(nn.Module):
-    """Looks at its values to know what to do, which no graph can hold."""
+class DataDependent(nn.Module):
+    """Has control flow that depends on values, which torch.fx cannot trace."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,15 +109,15 @@ class Undecided(nn.Module):
 
 
 @torch.no_grad()
-def test_a_network_that_cannot_be_traced_gets_scales_and_shifts():
-    model = made(Undecided).double()
+def test_untraceable_model_gets_scale_shift_layers():
+    model = make(DataDependent).double()
     folded = fold_batch_norm(model)
     torch.testing.assert_close(folded(images()), model(images()), atol=1e-12, rtol=0)
     assert isinstance(folded.norm, ScaleShift)
 
 
 class OwnNorm(nn.BatchNorm2d):
-    """A norm and something more."""
+    """A subclass that does more than normalize."""
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         return F.relu(super().forward(values))
@@ -125,11 +125,11 @@ class OwnNorm(nn.BatchNorm2d):
 
 @pytest.mark.parametrize("kind", ["hook", "own class", "parametrized"])
 @torch.no_grad()
-def test_what_does_more_than_it_seems_is_left_alone(kind):
+def test_special_layers_are_kept(kind):
     norm = OwnNorm(4) if kind == "own class" else nn.BatchNorm2d(4)
-    model = made(lambda: nn.Sequential(nn.Conv2d(3, 4, 3), norm, nn.Flatten(), nn.Linear(4 * 36, 2))).double()
+    model = make(lambda: nn.Sequential(nn.Conv2d(3, 4, 3), norm, nn.Flatten(), nn.Linear(4 * 36, 2))).double()
     if kind == "hook":
-        model[1].register_forward_hook(lambda layer, given, answer: answer + 1)
+        model[1].register_forward_hook(lambda layer, given, output: output + 1)
     if kind == "parametrized":
         weight_norm(model[0])
     folded = fold_batch_norm(model)
@@ -138,9 +138,9 @@ def test_what_does_more_than_it_seems_is_left_alone(kind):
 
 
 @torch.no_grad()
-def test_hooks_of_the_whole_network_go_on_working():
-    model = made(lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))).double()
-    model.register_forward_hook(lambda layer, given, answer: answer.mean(dim=(2, 3)))
+def test_hooks_of_the_model_are_kept():
+    model = make(lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))).double()
+    model.register_forward_hook(lambda layer, given, output: output.mean(dim=(2, 3)))
     folded = fold_batch_norm(model)
     assert folded(images()).shape == (3, 4)
     torch.testing.assert_close(folded(images()), model(images()), atol=1e-12, rtol=0)
@@ -148,14 +148,14 @@ def test_hooks_of_the_whole_network_go_on_working():
 
 
 @torch.no_grad()
-def test_a_norm_alone_and_one_over_vectors_become_scales_and_shifts():
+def test_single_norm_layers_become_scale_shift():
     for norm, values in ((nn.BatchNorm1d(5), torch.rand(4, 5)), (nn.BatchNorm2d(3), torch.rand(2, 3, 4, 4))):
-        layer = made(lambda norm=norm: norm)
+        layer = make(lambda norm=norm: norm)
         folded = fold_batch_norm(layer)
         assert isinstance(folded, ScaleShift)
         torch.testing.assert_close(folded(values), layer(values))
 
 
-def test_statistics_of_the_batch_at_hand_cannot_be_folded():
+def test_batch_statistics_raise():
     with pytest.raises(UsageError, match="freeze_batch_stats"):
         fold_batch_norm(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False)))

@@ -1,4 +1,8 @@
-"""Networks of other libraries, which stand-ins play here."""
+"""Models of torchvision, timm and transformers.
+
+The wrapper is tested with a fake library. Tests with the real libraries use random weights and run only if the library
+can be imported (extras ``vision`` and ``hf``).
+"""
 
 import importlib
 import sys
@@ -10,203 +14,169 @@ from torch import nn
 
 import driftlaw
 from driftlaw.errors import DataError, UsageError
-from driftlaw.models import load_model
-from driftlaw.models.hub import is_of_a_library
+from driftlaw.models import hub, load_model
+from driftlaw.models.hub import hf_normalization, is_hub_name
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.5)
 IMAGES = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
-def network(classes=7):
+def normalized(images, mean=MEAN, std=STD):
+    return (images - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
+
+
+def network():
     torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, classes)
-    )
-
-
-def normalised():
-    return (IMAGES - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
-
-
-def stand_in(monkeypatch, name, **content):
-    module = ModuleType(name)
-    vars(module).update(content)
-    monkeypatch.setitem(sys.modules, name, module)
-    return module
-
-
-class Weights:
-    """One set of torchvision's weights."""
-
-    def __init__(self, name, mean):
-        self.name = name
-        self.meta = {"categories": list("abcdefg")}
-        self.transforms = lambda: SimpleNamespace(mean=mean, std=STD, crop_size=[8])
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 7))
 
 
 @pytest.fixture
-def torchvision(monkeypatch):
-    sets = [Weights("IMAGENET1K_V1", MEAN), Weights("IMAGENET1K_V2", (0.0, 0.0, 0.0))]
-    asked = []
-
-    def get_model(name, weights):
-        asked.append((name, weights.name))
-        return network()
-
-    module = stand_in(
-        monkeypatch,
-        "torchvision.models",
-        list_models=lambda: ["resnet50", "resnet18"],
-        get_model_weights=lambda name: sets,
-        get_model=get_model,
-        asked=asked,
-    )
-    stand_in(monkeypatch, "torchvision", models=module)
-    return module
-
-
-@pytest.fixture
-def timm(monkeypatch):
+def fake_timm(monkeypatch):
     def create_model(name, pretrained):
         assert pretrained
         model = network()
         model.num_classes, model.pretrained_cfg = 7, {"mean": MEAN, "std": STD, "input_size": (3, 8, 8)}
         return model
 
-    return stand_in(
-        monkeypatch,
-        "timm",
-        is_model=lambda name: name == "resnet18",
-        list_models=lambda: ["resnet18"],
-        create_model=create_model,
-    )
-
-
-class HfNetwork(nn.Module):
-    """Answers with an object that has logits, as transformers' networks do."""
-
-    def __init__(self):
-        super().__init__()
-        self.network = network()
-        self.config = SimpleNamespace(num_labels=7, image_size=8)
-
-    def forward(self, images):
-        return SimpleNamespace(logits=self.network(images), hidden_states=None)
-
-
-@pytest.fixture
-def transformers(monkeypatch):
-    processor = SimpleNamespace(
-        do_rescale=True, rescale_factor=1 / 255, do_normalize=True, image_mean=list(MEAN), image_std=list(STD)
-    )
-    module = stand_in(
-        monkeypatch,
-        "transformers",
-        AutoModelForImageClassification=SimpleNamespace(from_pretrained=lambda name: HfNetwork()),
-        AutoImageProcessor=SimpleNamespace(from_pretrained=lambda name: processor),
-    )
-    module.processor = processor
+    module = ModuleType("timm")
+    module.is_model = lambda name: name == "resnet18"
+    module.list_models = lambda: ["resnet18"]
+    module.create_model = create_model
+    monkeypatch.setitem(sys.modules, "timm", module)
     return module
 
 
-@pytest.mark.parametrize(
-    ("library", "name"),
-    [("torchvision", "torchvision:resnet50"), ("timm", "timm:resnet18"), ("transformers", "hf:google/vit-tiny")],
-)
-def test_the_librarys_own_normalisation_becomes_the_first_layer(request, library, name):
-    request.getfixturevalue(library)
-    model = driftlaw.load_model(name, num_classes=7)
+def test_normalization_of_the_library_becomes_the_first_layer(fake_timm):
+    model = driftlaw.load_model("timm:resnet18", num_classes=7)
     assert not model.training
-    assert torch.allclose(model(IMAGES), network().eval()(normalised()), atol=1e-6)
+    assert torch.allclose(model(IMAGES), network().eval()(normalized(IMAGES)), atol=1e-6)
     assert next(iter(model.children())) is model.normalize
     assert model.info == {
-        "name": name,
+        "name": "timm:resnet18",
         "num_classes": 7,
         "normalise": {"mean": list(MEAN), "std": list(STD)},
         "input_size": 8,
-        "weights": name,
+        "weights": "timm:resnet18",
     }
 
 
-@pytest.mark.parametrize(
-    ("library", "name"),
-    [("torchvision", "torchvision:resnet50"), ("timm", "timm:resnet18"), ("transformers", "hf:vit")],
-)
-def test_another_normalisation_or_number_of_classes_is_refused(request, library, name):
-    request.getfixturevalue(library)
-    assert load_model(name, normalize={"mean": MEAN, "std": STD}).info["num_classes"] == 7
-    with pytest.raises(UsageError, match=r"according to its own metadata; asked for «imagenet»"):
-        load_model(name, normalize="imagenet")
-    with pytest.raises(UsageError, match=f"{name} answers 7 classes, expected 1000"):
-        load_model(name, num_classes=1000)
-    with pytest.raises(UsageError, match="names its own network"):
-        load_model(name, architecture="resnet50")
-
-
-def test_torchvision_weights_of_the_papers_are_the_default_and_others_can_be_named(torchvision):
-    load_model("torchvision:resnet50")
-    assert load_model("torchvision:resnet50@IMAGENET1K_V2").info["normalise"]["mean"] == [0.0] * 3
-    assert torchvision.asked == [("resnet50", "IMAGENET1K_V1"), ("resnet50", "IMAGENET1K_V2")]
-    with pytest.raises(UsageError, match=r"no weights «V3» for resnet50: expected IMAGENET1K_V1, IMAGENET1K_V2"):
-        load_model("torchvision:resnet50@V3")
-
-
-def test_a_name_that_a_library_does_not_know_is_told(torchvision, timm):
-    with pytest.raises(UsageError, match="torchvision has no network «resnet5O»: Did you mean 'resnet50'"):
-        load_model("torchvision:resnet5O")
-    with pytest.raises(UsageError, match="timm has no network «resnt18»: Did you mean 'resnet18'"):
+def test_invalid_arguments_and_failed_downloads_raise(fake_timm):
+    assert load_model("timm:resnet18", normalize={"mean": MEAN, "std": STD}).info["num_classes"] == 7
+    with pytest.raises(UsageError, match=r"as stated in its metadata\. Requested was 'imagenet'"):
+        load_model("timm:resnet18", normalize="imagenet")
+    with pytest.raises(UsageError, match="timm:resnet18 has 7 classes, but num_classes=1000"):
+        load_model("timm:resnet18", num_classes=1000)
+    with pytest.raises(UsageError, match="is for files"):
+        load_model("timm:resnet18", architecture="resnet50")
+    with pytest.raises(UsageError, match=r"timm has no model 'resnt18'\. Did you mean 'resnet18'"):
         load_model("timm:resnt18")
-    with pytest.raises(UsageError, match="«timm:» names no network: expected timm:NAME"):
+    with pytest.raises(UsageError, match=r"'timm:' contains no model name\. Expected timm:NAME"):
         load_model("timm:")
 
-
-def test_weights_that_cannot_be_downloaded_are_told(timm):
     def fail(name, pretrained):
         raise OSError("cannot reach the hub\nmuch more")
 
-    timm.create_model = fail
-    with pytest.raises(DataError, match=r"«timm:resnet18» could not be had \(OSError: cannot reach the hub\)"):
+    fake_timm.create_model = fail
+    with pytest.raises(DataError, match=r"'timm:resnet18' could not be loaded \(OSError: cannot reach the hub\)"):
         load_model("timm:resnet18")
 
 
-def test_a_processor_that_does_less_is_followed(transformers):
-    transformers.processor.do_normalize = False
-    assert load_model("hf:vit").info["normalise"] == {"mean": [0.0] * 3, "std": [1.0] * 3}
-    transformers.processor.do_rescale = False
-    transformers.processor.do_flip_channel_order = True
-    assert load_model("hf:vit").info["normalise"] == {
-        "mean": [0.0] * 3,
-        "std": [1.0] * 3,
-        "scale": 255.0,
-        "order": "bgr",
-    }
+def test_output_objects_with_logits_are_unwrapped():
+    class Output(nn.Module):
+        def forward(self, images):
+            return SimpleNamespace(logits=images.mean((2, 3)), hidden_states=None)
+
+    model = hub.HubModel(Output(), hub.make_normalize(None))
+    assert torch.equal(model(IMAGES), IMAGES.mean((2, 3)))
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("changes", "numbers"),
     [
-        (RuntimeError("operator torchvision::nms does not exist\nmore"), "not built for the installed torch.*«.cpu»"),
+        ({}, {"scale": 1.0, "mean": list(MEAN), "std": list(STD)}),
+        ({"do_normalize": False}, {"scale": 1.0}),
+        ({"do_normalize": False, "do_rescale": False, "do_flip_channel_order": True}, {"scale": 255.0, "order": "bgr"}),
+        ({"do_normalize": False, "rescale_factor": 1 / 127.5}, {"scale": 2.0}),
+    ],
+)
+def test_hf_processor_settings_become_a_normalization(changes, numbers):
+    settings = {"do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True}
+    settings |= {"image_mean": MEAN, "image_std": STD} | changes
+    assert hf_normalization(SimpleNamespace(**settings)) == numbers
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (RuntimeError("operator torchvision::nms does not exist\nmore"), r"not built for the installed torch.*'\+cpu'"),
         (ImportError("libcudart.so.12: cannot open shared object file"), "not built for the installed torch"),
         (ModuleNotFoundError("No module named 'torchvision'", name="torchvision"), r"pip install driftlaw\[vision\]"),
     ],
 )
 @pytest.mark.parametrize("name", ["torchvision:resnet50", "timm:resnet18"])
-def test_a_library_that_does_not_import_says_what_to_install(monkeypatch, error, told, name):
+def test_failed_import_says_what_to_install(monkeypatch, error, message, name):
     def fail(module):
         raise error
 
     monkeypatch.setattr(importlib, "import_module", fail)
-    with pytest.raises(UsageError, match=f"{name.partition(':')[0]} cannot be imported .*{told}") as caught:
+    with pytest.raises(UsageError, match=f"{name.partition(':')[0]} cannot be imported .*{message}") as caught:
         load_model(name)
     assert "\n" not in str(caught.value)
 
 
-def test_transformers_has_an_extra_of_its_own(monkeypatch):
+def test_missing_transformers_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(UsageError, match=r"pip install driftlaw\[hf\]`$"):
+    with pytest.raises(UsageError, match=r"pip install driftlaw\[hf\]`\.$"):
         load_model("hf:google/vit")
 
 
 @pytest.mark.parametrize("name", ["resnet18", "weights/timm.pt", "C:weights.pt", "timm", ""])
-def test_other_names_are_no_librarys(name):
-    assert not is_of_a_library(name)
+def test_other_names_are_not_hub_names(name):
+    assert not is_hub_name(name)
+
+
+def real(library):
+    """Return an installed library, or skip the test. A mismatched torchvision raises RuntimeError, not ImportError."""
+    try:
+        return importlib.import_module(library)
+    except (ImportError, RuntimeError, OSError) as error:
+        pytest.skip(f"{library} cannot be imported: {error}")
+
+
+def test_real_torchvision_model(monkeypatch):
+    models = real("torchvision.models")
+    get_model = models.get_model
+    monkeypatch.setattr(models, "get_model", lambda name, weights: get_model(name, weights=None))  # no download
+    model = load_model("torchvision:resnet18", num_classes=1000)
+    assert model.normalize.describe().startswith("'imagenet'")
+    assert (model.info["input_size"], model(torch.rand(2, 3, 64, 64)).shape) == (224, (2, 1000))
+    load_model("torchvision:resnet50@IMAGENET1K_V2")
+    with pytest.raises(UsageError, match=r"no weights 'V3' for resnet50. Expected one of: IMAGENET1K_V1"):
+        load_model("torchvision:resnet50@V3")
+    with pytest.raises(UsageError, match=r"torchvision has no model 'resnet5O'\. Did you mean 'resnet50'"):
+        load_model("torchvision:resnet5O")
+
+
+def test_real_timm_model(monkeypatch):
+    timm = real("timm")
+    create_model = timm.create_model
+    monkeypatch.setattr(timm, "create_model", lambda name, pretrained: create_model(name, pretrained=False))
+    model = load_model("timm:resnet18", num_classes=1000)
+    images = torch.rand(2, 3, 64, 64)
+    numbers = model.info["normalise"]
+    expected = model.network(normalized(images, numbers["mean"], numbers["std"]))
+    torch.testing.assert_close(model(images), expected)
+    assert model.info["input_size"] == 224
+
+
+def test_real_transformers_model(tmp_path):
+    transformers = real("transformers")
+    config = transformers.ViTConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=32, num_labels=5
+    )
+    transformers.ViTForImageClassification(config).save_pretrained(tmp_path)
+    transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(tmp_path)
+    model = load_model(f"hf:{tmp_path}", num_classes=5)
+    assert model.info["normalise"] == {"mean": [0.5] * 3, "std": [0.5] * 3}
+    assert model.info["input_size"] == 32
+    assert model(torch.rand(2, 3, 32, 32)).shape == (2, 5)

@@ -131,8 +131,8 @@ def test_features_then_head_is_forward_behind_the_normalisation(form, size):
 
 
 @pytest.mark.parametrize(("depth", "form"), [(49, "torchvision"), (50, "caffe"), (18, "cifar")])
-def test_a_form_that_cannot_be_is_told(depth, form):
-    with pytest.raises(UsageError, match=f"unknown form of a ResNet «{depth} {form}»"):
+def test_invalid_form_raises(depth, form):
+    with pytest.raises(UsageError, match=f"Unknown form of a ResNet '{depth} {form}'"):
         ResNet(depth, 10, form=form)
 
 

@@ -77,6 +77,6 @@ def test_features_then_head_is_forward_behind_the_normalisation():
 
 
 @pytest.mark.parametrize("shape", [(28, 4, 32), (2, 4, 32), (29, 0, 32), (29, 4, 0)])
-def test_a_shape_that_cannot_be_is_told(shape):
-    with pytest.raises(UsageError, match=f"depth {shape[0]}, {shape[1]}×{shape[2]}: depth must be 9n"):
+def test_invalid_shape_raises(shape):
+    with pytest.raises(UsageError, match=f"depth {shape[0]}, {shape[1]}×{shape[2]}. The depth must be 9n"):
         ResNeXt(*shape, 10)

@@ -59,8 +59,8 @@ def test_any_small_image_will_do(size):
 
 
 @pytest.mark.parametrize(("depth", "width"), [(4, 1), (27, 10), (28, 0), (0, 1), (12, 2)])
-def test_a_depth_or_width_that_cannot_be_is_told(depth, width):
-    with pytest.raises(UsageError, match=rf"depth {depth} and width {width}: depth must be 6n \+ 4"):
+def test_invalid_depth_or_width_raises(depth, width):
+    with pytest.raises(UsageError, match=rf"depth {depth} and width {width}\. The depth must be 6n \+ 4"):
         WideResNet(depth, width, 10)
 
 

@@ -1,4 +1,4 @@
-"""In which order the images of a domain come."""
+"""Order of the images within a domain."""
 
 import numpy as np
 import pytest
@@ -12,34 +12,34 @@ def ordered(order, seed=1, limit=None, concentration=0.1, labels=LABELS):
     return image_order(order, labels, seed=seed, limit=limit, concentration=concentration)
 
 
-def neighbours_alike(numbers):
-    """Return the share of images that have the class of the one before them; 1/10 by chance."""
-    labels = LABELS[numbers]
+def repeated_class_rate(indices):
+    """Return the fraction of images with the class of the previous image; 1/10 by chance."""
+    labels = LABELS[indices]
     return float((labels[1:] == labels[:-1]).mean())
 
 
 @pytest.mark.parametrize("order", ["shuffled", "as-is", "dirichlet"])
-def test_every_image_comes_once(order):
+def test_every_image_occurs_once(order):
     assert sorted(ordered(order)) == list(range(1000))
 
 
 @pytest.mark.parametrize("order", ["shuffled", "as-is", "dirichlet"])
 @pytest.mark.parametrize("limit", [1, 37, 1000, 5000])
-def test_a_limit_takes_so_many_different_images(order, limit):
-    numbers = ordered(order, limit=limit)
-    assert len(numbers) == len(set(numbers)) == min(limit, 1000)
+def test_limit_selects_distinct_images(order, limit):
+    indices = ordered(order, limit=limit)
+    assert len(indices) == len(set(indices)) == min(limit, 1000)
 
 
-def test_a_limited_shuffle_is_the_beginning_of_the_whole_one():
+def test_limited_shuffle_is_a_prefix_of_the_full_one():
     assert ordered("shuffled", limit=50).tolist() == ordered("shuffled")[:50].tolist()
 
 
-def test_as_is_is_as_it_is_whatever_the_seed():
+def test_as_is_ignores_the_seed():
     assert ordered("as-is", seed=9, limit=5).tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("order", ["shuffled", "dirichlet"])
-def test_the_seed_alone_decides(order):
+def test_order_depends_only_on_the_seed(order):
     np.random.seed(1)
     one = ordered(order, seed=3)
     np.random.seed(2)
@@ -47,26 +47,26 @@ def test_the_seed_alone_decides(order):
     assert ordered(order, seed=4).tolist() != one.tolist()
 
 
-def test_a_shuffle_has_no_runs_of_a_class():
-    assert neighbours_alike(ordered("shuffled")) < 0.15
+def test_shuffled_order_has_no_class_runs():
+    assert repeated_class_rate(ordered("shuffled")) < 0.15
 
 
-def test_a_small_concentration_clusters_classes():
+def test_small_concentration_clusters_classes():
     for seed in range(3):
-        assert neighbours_alike(ordered("dirichlet", seed=seed, concentration=0.1)) > 0.9
+        assert repeated_class_rate(ordered("dirichlet", seed=seed, concentration=0.1)) > 0.9
 
 
 def distance_from_balance(concentration):
-    """Return how far the tenths of the stream are from an equal share of every class, 0 to 1, over ten seeds."""
-    found = []
+    """Return the mean distance of the tenths of the stream from balanced classes, 0 to 1, over ten seeds."""
+    distances = []
     for seed in range(10):
         parts = np.split(LABELS[ordered("dirichlet", seed=seed, concentration=concentration)], 10)
         shares = np.stack([np.bincount(part, minlength=10) / 100 for part in parts])
-        found.append(np.abs(shares - 0.1).sum(1).mean() / 1.8)
-    return float(np.mean(found))
+        distances.append(np.abs(shares - 0.1).sum(1).mean() / 1.8)
+    return float(np.mean(distances))
 
 
-def test_the_larger_the_concentration_the_more_balanced_a_stretch():
+def test_larger_concentration_is_more_balanced():
     spread = [distance_from_balance(concentration) for concentration in (0.01, 0.1, 1.0, 10.0, 1000.0)]
     assert spread == sorted(spread, reverse=True)
     assert spread[0] > 0.75
@@ -74,10 +74,10 @@ def test_the_larger_the_concentration_the_more_balanced_a_stretch():
 
 
 @pytest.mark.parametrize("concentration", [1e-9, 1e-3, 1e6])
-def test_extreme_concentrations_lose_no_image(concentration):
+def test_extreme_concentrations_keep_all_images(concentration):
     assert sorted(ordered("dirichlet", concentration=concentration)) == list(range(1000))
 
 
-def test_one_class_or_one_image_is_no_trouble():
+def test_one_class_or_one_image():
     assert sorted(ordered("dirichlet", labels=np.zeros(7, dtype=np.int64))) == list(range(7))
     assert ordered("dirichlet", labels=np.array([3])).tolist() == [0]

@@ -1,4 +1,4 @@
-"""In which order domains come."""
+"""Schedules of domains."""
 
 import pytest
 
@@ -9,14 +9,14 @@ from driftlaw.streams.schedules import SCHEDULES, continual, gradual, recurring
 BENCHMARK = list_corruptions("benchmark")
 
 
-def test_continual_is_every_corruption_once_in_the_benchmarks_order():
+def test_continual_has_every_corruption_once_in_order():
     domains = continual(BENCHMARK, 5, 1)
     assert [domain.name for domain in domains] == BENCHMARK
     assert {domain.severity for domain in domains} == {5}
     assert {domain.round for domain in domains} == {0}
 
 
-def test_gradual_has_135_segments_that_rise_and_fall():
+def test_gradual_has_135_domains_with_rising_and_falling_severity():
     domains = gradual(BENCHMARK, 5, 1)
     assert len(domains) == 135
     assert [domain.severity for domain in domains] == [1, 2, 3, 4, 5, 4, 3, 2, 1] * 15
@@ -24,7 +24,7 @@ def test_gradual_has_135_segments_that_rise_and_fall():
     assert len([domain for domain in domains if domain.severity == 5]) == 15
 
 
-def test_recurring_comes_round_and_counts_its_rounds():
+def test_recurring_repeats_and_counts_rounds():
     domains = recurring(["fog", "snow"], 3, 3)
     assert [(domain.name, domain.round) for domain in domains] == [
         ("fog", 0),
@@ -44,6 +44,6 @@ def test_clean_images_have_severity_0_in_every_schedule(schedule):
     assert Domain("fog", 4) in domains
 
 
-def test_reset_and_mixed_and_single_speak_of_the_same_domains_as_continual():
+def test_reset_mixed_and_single_have_the_domains_of_continual():
     for schedule in ("reset", "mixed", "single"):
         assert SCHEDULES[schedule](["fog", "snow"], 2, 1) == continual(["fog", "snow"], 2, 1)

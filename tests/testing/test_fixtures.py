@@ -35,4 +35,4 @@ def test_synthetic_dataset_implements_the_dataset_protocol():
     dataset = SyntheticDataset()
     assert dataset.images([1, 2]).shape == (2, *dataset.image_shape, 3)
     assert set(dataset.labels.tolist()) == set(range(dataset.num_classes))
-    assert dataset.facts()["count"] == len(dataset)
+    assert dataset.metadata()["count"] == len(dataset)

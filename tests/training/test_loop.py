@@ -32,7 +32,7 @@ def test_a_small_training_learns_and_writes_weights_and_record(tmp_path):
     header, *epochs, last = read_lines(training.record)
     assert header["format"] == "driftlaw-train-1"
     assert (header["model"], header["seed"], header["command"]) == ("wrn_10_1", 0, "driftlaw train")
-    assert header["dataset"] == TRAIN.facts()
+    assert header["dataset"] == TRAIN.metadata()
     assert header["recipe"] == training.recipe.model_dump(mode="json")
     assert header["precision"] == "float32"
     assert [line["epoch"] for line in epochs] == [1, 2, 3]
@@ -40,7 +40,7 @@ def test_a_small_training_learns_and_writes_weights_and_record(tmp_path):
     assert epochs[-1]["loss"] < epochs[0]["loss"] / 2
     assert epochs[0]["learning_rate"] == 0.05
     assert last == closing
-    assert closing["test"] == TEST.facts()
+    assert closing["test"] == TEST.metadata()
     model = load_model(training.weights, num_classes=2)
     assert closing["weights_sha256"] == weights_sha256(model)
     assert closing["file_sha256"] == sha256_of(training.weights)

