@@ -1,7 +1,6 @@
 """Reports from run records: tables, figures and pages. The same records give the same bytes; torch is not imported."""
 
 from driftlaw.reports.build import FORMATS, build_report, check_format, render_report
-from driftlaw.reports.cost import StepTimes
 from driftlaw.reports.render_terminal import render_terminal
 from driftlaw.reports.result_table import ResultTable
 from driftlaw.reports.tables import make_tables
@@ -9,7 +8,6 @@ from driftlaw.reports.tables import make_tables
 __all__ = [
     "FORMATS",
     "ResultTable",
-    "StepTimes",
     "build_report",
     "check_format",
     "make_tables",

@@ -9,7 +9,6 @@ from driftlaw.errors import UsageError, unknown_name
 from driftlaw.records import RunRecord
 from driftlaw.reports import contents
 from driftlaw.reports.columns import describe_columns
-from driftlaw.reports.cost import StepTimes
 from driftlaw.reports.document import Block, Document, Note, Section
 from driftlaw.reports.format import listed
 from driftlaw.reports.published import COMPARISONS, Comparison, compare_with_paper
@@ -30,7 +29,6 @@ def build_report(
     command: str | None = None,
     columns: tuple[str, ...] = (),
     compare: str | None = None,
-    step_times: StepTimes | None = None,
 ) -> str:
     """Return a report of runs; the same records and command give the same bytes.
 
@@ -40,7 +38,6 @@ def build_report(
         command: Command line that generates the report; it is printed in the report.
         columns: Names of optional columns (``driftlaw.reports.columns.COLUMNS``); not for ``latex`` and ``brief``.
         compare: ``paper`` to show published results next to ours, in the formats of ``COMPARISON_FORMATS``.
-        step_times: Step times from a benchmark, shown instead of those in the records.
 
     Raises:
         UsageError: If the format is unknown or there are no records.
@@ -53,7 +50,7 @@ def build_report(
         >>> print(build_report(records, "md"))  # doctest: +SKIP
     """
     check_format(format, compare=compare, columns=columns)
-    return render_report(make_tables(records, step_times), format, command=command, columns=columns, compare=compare)
+    return render_report(make_tables(records), format, command=command, columns=columns, compare=compare)
 
 
 def check_format(format: str, *, compare: str | None = None, columns: Sequence[str] = ()) -> None:
@@ -119,8 +116,7 @@ def build_document(
         summary, protocol = Note(contents.summarize(table), "summary"), contents.protocol_note(table)
         warnings = [Note(note, "warning") for note in table.notes]
         if format == "brief":
-            times = [Note(f"Milliseconds per step: {table.step_times}.", "caption")] if table.step_times else []
-            blocks = [summary, _brief_table(table, comparison), protocol, *times]
+            blocks = [summary, _brief_table(table, comparison), protocol]
         elif format == "latex":
             blocks = [contents.errors_table(table), Note(contents.KEY_LINE, "caption"), protocol, *warnings]
         elif format == "terminal":

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from driftlaw.records import RunRecord
 from driftlaw.reports.protocol import device_name
-
-
-@dataclass(frozen=True)
-class StepTimes:
-    """Step times from a separate benchmark, to be reported instead of the times in the records.
-
-    Attributes:
-        seconds: Function from a run to the seconds per step of its method, or to None if not measured.
-        origin: Where the times come from, for the note under a table.
-    """
-
-    seconds: Callable[[RunRecord], float | None]
-    origin: str
 
 
 @dataclass(frozen=True)

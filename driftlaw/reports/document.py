@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,6 @@ class Note:
 
 
 Block = Table | Figure | Note
-BlockType = TypeVar("BlockType", Table, Figure, Note)
 
 
 @dataclass(frozen=True)
@@ -125,13 +124,9 @@ class Section:
         for section in self.subsections:
             yield from section.walk()
 
-    def find(self, block_type: type[BlockType]) -> list[BlockType]:
-        """Return all blocks of one type, in reading order."""
-        return [block for block in self.walk() if isinstance(block, block_type)]
-
     def notes(self, kind: str) -> list[str]:
         """Return the text of all notes of one kind."""
-        return [note.text for note in self.find(Note) if note.kind == kind]
+        return [block.text for block in self.walk() if isinstance(block, Note) and block.kind == kind]
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def draw_layer_weights(row: ResultRow) -> Figure | None:
         ticks = [tick for tick in (0.0, 0.01, 0.1, 0.25, 0.5, 1.0) if tick <= largest]
         bar.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
         bar.set_label("layer weight: fraction of the learning rate (square-root scale)")
-        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.outline.set_visible(False)
         svg = to_svg()
     caption = (
         f"{row.label}, seed {record.seed}: weight of each of its {len(names)} layers, from input to output, per step. "

@@ -61,7 +61,7 @@ def describe_protocol(records: Sequence[RunRecord]) -> Protocol:
         ("stream", _describe_stream(stream, severities(records))),
         ("reset", _RESETS.get(reset_on, value_text(reset_on))),
         ("pixels", _describe_pixels(stream)),
-        ("precision", _distinct(header.get("execution", {}).get("precision", "not recorded") for header in headers)),
+        ("precision", _distinct(str(record.execution.get("precision", "not recorded")) for record in records)),
         *(
             (name.replace("_", " "), value_text(value))
             for name, value in sorted(stream.items())

@@ -55,7 +55,6 @@ def _csv_line(table: ResultTable, row: ResultRow, record: RunRecord, columns: Se
         **_means(table.summary_names, run.summaries),
         **{name: column_data(run, name)["mean"] for name in columns},
         **_cost(run.cost),
-        **({"seconds_per_step": row.cost.seconds} if table.step_times else {}),
         "device": run.cost.device,
         "record": record.path.as_posix() if record.path else "",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -74,33 +75,39 @@ def _grids(table: Table, width: int) -> Iterator[Grid]:
     for row in table.rows:
         needed = max(len(line) for line in [*_heading(row[0]), *(cell.value for cell in row[1:])]) + _GAP
         if rows and used + needed > width:
-            yield _grid(table, rows)
+            yield _transposed_grid(table, rows)
             rows, used = [], left
         rows.append(row)
         used += needed
-    yield _grid(table, rows)
+    yield _transposed_grid(table, rows)
 
 
-def _grid(table: Table, rows: Sequence[tuple[Cell, ...]]) -> Grid:
-    grid = Grid(box=box.SIMPLE_HEAD, title=Text(table.title), title_style="bold")
-    grid.add_column("", no_wrap=True)
-    for row in rows:
-        heading = Text("\n".join(_heading(row[0])), justify="right")
-        grid.add_column(heading, justify="right", no_wrap=True, vertical="bottom")
+def _transposed_grid(table: Table, rows: Sequence[tuple[Cell, ...]]) -> Grid:
+    grid = _empty_grid(table.title, [("", True), *(("\n".join(_heading(row[0])), False) for row in rows)])
     for index, column in enumerate(table.columns[1:], start=1):
         if column.starts_group:
             grid.add_section()
-        grid.add_row(Text(column.heading), *[Text(row[index].value, style=_STYLES[row[index].mark]) for row in rows])
+        grid.add_row(Text(column.heading), *[_text(row[index]) for row in rows])
     return grid
 
 
 def _plain_grid(table: Table) -> Grid:
-    grid = Grid(box=box.SIMPLE_HEAD, title=Text(table.title), title_style="bold")
-    for column in table.columns:
-        grid.add_column(Text(column.heading), justify="left" if column.kind in ("label", "text") else "right")
+    grid = _empty_grid(table.title, [(column.heading, column.kind in ("label", "text")) for column in table.columns])
     for row in table.rows:
-        grid.add_row(Text(row[0].label), *[Text(cell.value, style=_STYLES[cell.mark]) for cell in row[1:]])
+        grid.add_row(Text(row[0].label), *map(_text, row[1:]))
     return grid
+
+
+def _empty_grid(title: str, columns: Sequence[tuple[str, bool]]) -> Grid:
+    grid = Grid(box=box.SIMPLE_HEAD, title=Text(title), title_style="bold")
+    for heading, left in columns:
+        justify: Literal["left", "right"] = "left" if left else "right"
+        grid.add_column(Text(heading, justify=justify), justify=justify, no_wrap=not left, vertical="bottom")
+    return grid
+
+
+def _text(cell: Cell) -> Text:
+    return Text(cell.value, style=_STYLES[cell.mark])
 
 
 def _heading(cell: Cell) -> list[str]:

@@ -88,8 +88,8 @@ class ResultRow:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings of the method, taken from a run that contains its precision if there is one."""
-        return next((record for record in self.records if record.execution), self.first).settings
+        """Settings that change predictions."""
+        return self.first.settings
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,6 @@ class ResultTable:
         severities: Severities that occur, ascending.
         rows: The source model first, then from highest to lowest error, then unfinished runs.
         notes: What limits a comparison: unfinished runs, skipped duplicates, different versions.
-        step_times: Origin of the step times, if they are not from the records.
     """
 
     protocol: Protocol
@@ -110,7 +109,6 @@ class ResultTable:
     severities: tuple[int, ...]
     rows: tuple[ResultRow, ...]
     notes: tuple[str, ...] = ()
-    step_times: str = ""
 
     @property
     def summary_names(self) -> tuple[str, ...]:

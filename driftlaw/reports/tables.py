@@ -7,49 +7,40 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from statistics import fmean, stdev
-from typing import Any
 
 from driftlaw.errors import UsageError
 from driftlaw.records import RunRecord, Segment, validate_record
-from driftlaw.reports.cost import StepTimes, cost_of
+from driftlaw.reports.cost import cost_of
 from driftlaw.reports.format import listed, value_text
 from driftlaw.reports.protocol import describe_protocol, device_name, protocol_key, severities
 from driftlaw.reports.result_table import BASELINE, ResultRow, ResultTable, TableValue
 from driftlaw.reports.statistics import paired_difference
 
 
-def make_tables(records: Iterable[RunRecord], step_times: StepTimes | None = None) -> list[ResultTable]:
+def make_tables(records: Iterable[RunRecord]) -> list[ResultTable]:
     """Return one table per protocol; the order of the records does not matter.
-
-    Args:
-        records: Runs, finished or not.
-        step_times: Step times from a benchmark, used in tables of which it measured at least one row.
 
     Raises:
         UsageError: If there are no records.
         DataError: If a record lacks a field or its closing line does not match its batches.
     """
+
+    def order(run: RunRecord) -> tuple[str, str, int, bool, int, str]:
+        # Of two equal runs, the first is kept: the finished one, or the one with more metrics.
+        return (*_settings_key(run), run.seed, not run.finished, -len(run.metrics), run.location)
+
     groups: dict[str, list[RunRecord]] = {}
-    for record in sorted(map(validate_record, records), key=_record_order):
+    for record in sorted(map(validate_record, records), key=order):
         groups.setdefault(protocol_key(record), []).append(record)
     if not groups:
         raise UsageError("There are no records to report. Pass .jsonl files of `driftlaw run`, or their folder.")
-    tables = [_use_step_times(_make_table(group), step_times) for group in groups.values()]
-    return sorted(_name_weights(tables), key=lambda table: (table.protocol.name, table.protocol.key))
+    tables = _name_weights([_make_table(group) for group in groups.values()])
+    return sorted(tables, key=lambda table: (table.protocol.name, table.protocol.key))
 
 
 def make_run_row(record: RunRecord, table: ResultTable) -> ResultRow:
     """Return a single run as a row with the columns of its table."""
     return _make_row([record], table.domains, table.severities)
-
-
-def _use_step_times(table: ResultTable, times: StepTimes | None) -> ResultTable:
-    seconds = [times.seconds(row.first) for row in table.rows] if times else []
-    if times is None or all(value is None for value in seconds):
-        return table
-    rows = [replace(row, cost=replace(row.cost, seconds=value)) for row, value in zip(table.rows, seconds, strict=True)]
-    notes = (*table.notes, f"Milliseconds per step: {times.origin}.")
-    return replace(table, rows=tuple(rows), notes=notes, step_times=times.origin)
 
 
 def _name_weights(tables: list[ResultTable]) -> list[ResultTable]:
@@ -71,39 +62,15 @@ def _name_weights(tables: list[ResultTable]) -> list[ResultTable]:
     return named
 
 
-def _record_order(record: RunRecord) -> tuple[str, str, int, bool, int, str]:
-    # Of two equal runs, the one with more metrics is kept.
-    return (*_settings_key(record), record.seed, not record.finished, -len(record.metrics), record.location)
-
-
 def _settings_key(record: RunRecord) -> tuple[str, str]:
     return record.method, json.dumps(record.settings, sort_keys=True)
-
-
-def _row_key(record: RunRecord, others: Sequence[RunRecord]) -> tuple[str, str]:
-    """Return method and settings, which the runs of a row share.
-
-    Early records do not contain the precision. Such a run belongs to the row of runs on the same device that agree in
-    all other settings, if there is exactly one.
-    """
-
-    def without_precision(run: RunRecord) -> tuple[str, str, dict[str, Any]]:
-        settings = {name: value for name, value in run.settings.items() if name != "precision"}
-        return run.method, device_name(run), settings
-
-    key = _settings_key(record)
-    if record.execution:
-        return key
-    known = [other for other in others if other.execution and other.method == record.method]
-    matches = {_settings_key(other) for other in known if without_precision(other) == without_precision(record)}
-    return matches.pop() if len(matches) == 1 else key
 
 
 def _make_table(records: list[RunRecord]) -> ResultTable:
     runs: dict[tuple[tuple[str, str], int], RunRecord] = {}
     notes = []
     for record in records:  # a copy of a record must not count as another seed
-        first = runs.setdefault((_row_key(record, records), record.seed), record)
+        first = runs.setdefault((_settings_key(record), record.seed), record)
         if first is not record:
             notes.append(
                 f"Skipped {record.location}: {record.method} with seed {record.seed} is also in {first.location}."
@@ -194,14 +161,13 @@ def _add_marks(rows: list[ResultRow], domains: Sequence[str], levels: Sequence[i
         best = min(finished, key=lambda row: (row.summaries[0].mean or 0.0, row.label))
         baseline = next((row.summaries[0].mean for row in finished if row.method == BASELINE), None)
         for index, row in enumerate(finished):
-            mean = row.summaries[0].mean
-            compared = baseline is not None and mean is not None and row.method != BASELINE
+            mean, comparable = row.summaries[0].mean, row.method != BASELINE
             finished[index] = replace(
                 row,
                 domains=_with_marks(row.domains, [marks[index] for marks in by_domain]),
                 summaries=_with_marks(row.summaries, [marks[index] for marks in by_summary]),
                 vs_best=None if row is best else paired_difference(row.records, best.records),
-                difference=mean - baseline if compared else None,
+                difference=mean - baseline if comparable and mean is not None and baseline is not None else None,
             )
     return finished + [row for row in rows if not row.finished]
 
@@ -244,12 +210,8 @@ def _row_notes(row: ResultRow) -> list[str]:
         "commits": {str(record.header.get("commit")) for record in row.records},
         "devices": {device_name(record) for record in row.records},
     }
-    notes = [
+    return [
         f"{row.label}: its seeds were run with different {kind} ({listed(sorted(values))})."
         for kind, values in kinds.items()
         if len(values) > 1
     ]
-    unknown = [record.seed for record in row.records if not record.execution]
-    if 0 < len(unknown) < len(row.records):
-        notes.append(f"{row.label}: the precision of seed {listed(unknown)} is not recorded.")
-    return notes

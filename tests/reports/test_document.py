@@ -18,7 +18,6 @@ SECTION = Section("Basket", (TABLE, Note("Bought: today.", "protocol", (("bought
 
 def test_walk_visits_blocks_in_reading_order():
     assert list(SECTION.walk()) == [*SECTION.blocks, *INNER.blocks]
-    assert SECTION.find(Table) == [TABLE]
     assert SECTION.notes("caption") == ["In grams."]
 
 

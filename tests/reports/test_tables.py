@@ -179,7 +179,7 @@ def test_note_about_different_commits():
 
 
 def run_in(precision, seed, error=20):
-    """Return a run of LAW; None as precision gives an early record that does not contain it."""
+    """Return a run of LAW; with None as precision, the record does not contain it."""
     record = make_record("law", [error] * 15, seed=seed)
     execution = {} if precision is None else {"execution": {"precision": precision}}
     return replace(record, header=record.header | execution)
@@ -192,23 +192,9 @@ def test_compiled_run_has_its_own_row():
     assert {row.label for row in table.rows} == {"LAW", "LAW compiled=true"}
 
 
-def test_run_without_precision_joins_the_only_matching_row():
-    (table,) = make_tables([run_in(None, 1), run_in("bf16", 2), run_in("bf16", 3)])
-    (row,) = table.rows
-    assert row.seeds == [1, 2, 3]
-    assert row.settings["precision"] == "bf16"
-    assert table.notes == ("LAW: the precision of seed 1 is not recorded.",)
-
-
-def test_run_without_precision_counts_as_float32_if_two_rows_match():
+def test_run_without_precision_counts_as_float32():
     (table,) = make_tables([run_in(None, 1), run_in("bf16", 2, 30), run_in("float32", 3, 40)])
     assert sorted(row.seeds for row in table.rows) == [[1, 3], [2]]
-
-
-def test_run_without_precision_is_a_copy_of_the_same_seed():
-    (table,) = make_tables([run_in(None, 1), run_in("bf16", 1)])
-    assert [row.seeds for row in table.rows] == [[1]]
-    assert len(table.notes) == 1
 
 
 def test_gradual_stream_has_summaries_over_all_severities_and_the_highest():

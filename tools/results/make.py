@@ -30,7 +30,7 @@ from driftlaw.reports.tables import make_tables
 from tools.results.claims import Finding
 from tools.results.commands import tidy_command
 from tools.results.sections import CHAPTERS, PLAIN, Chapter
-from tools.results.step_times import read_step_times
+from tools.results.step_times import read_step_times, with_step_times
 from tools.results.tuning_summary import describe_choices
 
 FIGURES = PurePosixPath("results/figures")
@@ -109,7 +109,7 @@ def _section(root: Path, chapter: Chapter, folders: Sequence[str], paths: Mappin
     records = [replace(read_record(path), path=path.relative_to(root)) for folder in folders for path in paths[folder]]
     places = [root / "results" / folder for folder in folders]
     times = [read_step_times(place / STEP_TIMES) for place in places if (place / STEP_TIMES).is_file()]
-    tables = make_tables(records, times[0] if times else None)
+    tables = with_step_times(make_tables(records), times[0] if times else None)
     comparisons = tuple(compare_with_paper(table, prefer=chapter.tables) for table in tables)
     pictures = [(name, picture) for name, picture in chapter.draw(comparisons) if picture is not None]
     notes = [(place / NOTES).read_text(encoding="utf-8").strip() for place in places if (place / NOTES).is_file()]

@@ -2,18 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.report_tables import read_bench
 from driftlaw.errors import DataError
 from driftlaw.records import RunRecord
-from driftlaw.reports import StepTimes
 from driftlaw.reports.protocol import describe_device, device_name
+from driftlaw.reports.result_table import ResultTable
 
 SAME_WORK = {"learning_rate", "tau", "consistency_weight"}
 """Settings that do not change the time of a step."""
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Step times from a benchmark.
+
+    Attributes:
+        seconds: Function from a run to the seconds per step of its method, or to None if not measured.
+        origin: Where the times come from, for the note under a table.
+    """
+
+    seconds: Callable[[RunRecord], float | None]
+    origin: str
+
+
+def with_step_times(tables: Sequence[ResultTable], times: StepTimes | None) -> list[ResultTable]:
+    """Return tables with the step times of a benchmark and a note about them.
+
+    A table without any measured row keeps the times of its records.
+    """
+    return [_with_times(table, times) if times else table for table in tables]
+
+
+def _with_times(table: ResultTable, times: StepTimes) -> ResultTable:
+    seconds = [times.seconds(row.first) for row in table.rows]
+    if all(value is None for value in seconds):
+        return table
+    rows = [replace(row, cost=replace(row.cost, seconds=value)) for row, value in zip(table.rows, seconds, strict=True)]
+    return replace(table, rows=tuple(rows), notes=(*table.notes, f"Milliseconds per step: {times.origin}."))
 
 
 def read_step_times(path: Path) -> StepTimes:
