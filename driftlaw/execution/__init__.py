@@ -1,1 +1,8 @@
-"""How a step runs: engines, CUDA graphs, compilation, precision, memory layout."""
+"""How a step runs: engines, CUDA graphs, compilation, precision, memory format. Nothing here changes what is computed."""
+
+from driftlaw.execution.executor import Executor
+from driftlaw.execution.plan import Plan
+from driftlaw.execution.settings import ExecutionSettings
+from driftlaw.execution.two_pass import TwoPassResult, two_pass
+
+__all__ = ["ExecutionSettings", "Executor", "Plan", "TwoPassResult", "two_pass"]

@@ -1,12 +1,13 @@
-"""Networks compiled by torch.compile, with less to read on the way back, for steps that may go back twice."""
+"""Compilation with torch.compile, for steps that may run backward twice through the same graph."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from contextvars import ContextVar
+from functools import cache, partial, wraps
 from types import FunctionType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import nn
@@ -14,41 +15,63 @@ from torch.torch_version import TorchVersion
 
 from driftlaw.errors import warn_user
 
-WEIGHTS_AS_INPUTS = TorchVersion(torch.__version__) >= "2.5"  # before, a compiled network kept those it was born with
-CPP_ALONE = "2.13"  # the first torch that was seen to compile both passes of a network without Python around them
-MOST_SHAPES = 64  # of batches and networks, of all adapters of a process that share a network's class
-READS = 8  # what an expression may read and still be made anew where it is used: a mask of ReLU reads six things
+WEIGHTS_AS_INPUTS = TorchVersion(torch.__version__) >= "2.5"  # earlier, compiled networks kept their first weights
+CPP_WRAPPER = "2.13"  # the first torch that was seen to compile both passes of a network without Python around them
+MAX_SHAPES = 64  # of batches and networks, over all adapters of a process that share a network's class
+READS = 8  # an expression that reads at most this many values is recomputed where it is used; a ReLU mask reads six
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_fuse: ContextVar[bool] = ContextVar("fuse", default=False)
 
 
 def compile_network(model: nn.Module) -> bool:
-    """Compile a network in place, every shape of a batch for itself; tell whether that can be done here."""
+    """Compile a network in place, once per batch shape. Returns False, with a warning, if there is no compiler."""
     on_cpu = all(value.device.type == "cpu" for value in model.parameters())
     if on_cpu and not has_cpp_compiler():
-        told = "compiled: there is no C++ compiler here (g++, or what CXX names)"
-        warn_user(f"{told}; steps run as written")
+        warn_user("compiled=True needs a C++ compiler (g++, or the one named by CXX), and none was found. Steps run eagerly.")
         return False
-    model._compiled_call_impl = partial(_compiled_call(type(model), on_cpu), model)  # as Module.compile, but see _call
+    model._compiled_call_impl = partial(_compiled_call(type(model), on_cpu), model)  # like Module.compile; see _call
     return True
 
 
 def compiler_errors() -> tuple[type[Exception], ...]:
-    """Return what torch.compile raises where it cannot compile a network."""
+    """Return the exceptions that torch.compile raises if it cannot compile a network."""
     from torch._dynamo.exc import TorchDynamoException
 
     return (TorchDynamoException,)
 
 
-@cache
-def fused(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of tensors compiled into few kernels, every set of shapes for itself."""
-    return torch.compile(function, dynamic=False)
+def fusable(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator for a function of tensors that is compiled into few kernels inside ``fusing(True)``.
+
+    Every set of shapes is compiled separately, so that a function should be called with few.
+    """
+    compiled = cache(lambda: torch.compile(function, dynamic=False))
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        return compiled()(*args, **kwargs) if _fuse.get() else function(*args, **kwargs)
+
+    return call
 
 
 @contextmanager
-def running_compiled(compiled: bool) -> Iterator[None]:
-    """Inside, a compiled network keeps what it needs to go backwards twice, as LAW does; torch asks in every thread.
+def fusing(enabled: bool) -> Iterator[None]:
+    """Context manager in which ``fusable`` functions are compiled, if enabled."""
+    token = _fuse.set(enabled)
+    try:
+        yield
+    finally:
+        _fuse.reset(token)
 
-    And more shapes may be compiled than torch would, before it runs a network as written without a word.
+
+@contextmanager
+def compile_context(compiled: bool) -> Iterator[None]:
+    """Context manager in which a compiled network keeps what it needs to run backward twice, as LAW does.
+
+    It also raises the number of shapes that torch compiles before it silently runs a network eagerly. If the network is
+    not compiled, nothing changes.
     """
     if not compiled:
         yield
@@ -57,14 +80,14 @@ def running_compiled(compiled: bool) -> Iterator[None]:
     import torch._functorch.config
 
     limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"
-    shapes = torch._dynamo.config.patch({limit: MOST_SHAPES})  # type: ignore[attr-defined]
+    shapes = torch._dynamo.config.patch({limit: MAX_SHAPES})  # type: ignore[attr-defined]
     kept = {"donated_buffer": False} if hasattr(torch._functorch.config, "donated_buffer") else {}
     with shapes, torch._functorch.config.patch(kept):  # type: ignore[attr-defined]
         yield
 
 
 def has_cpp_compiler() -> bool:
-    """Tell whether torch.compile finds what it builds code for a CPU with; of a torch that cannot be asked, hope so."""
+    """Return True if torch.compile finds a C++ compiler, or if this torch cannot be asked."""
     try:
         from torch._inductor import exc
         from torch._inductor.cpp_builder import get_cpp_compiler
@@ -77,57 +100,57 @@ def has_cpp_compiler() -> bool:
     return True
 
 
-def _call(model: nn.Module, *arguments: Any, **named: Any) -> Any:
+def _call(model: nn.Module, *arguments: Any, **keywords: Any) -> Any:
     """Call a network with its hooks.
 
-    A function of ours to compile: torch before 2.13 would not look into what torch itself wrote, such as a Sequential.
+    torch before 2.13 does not compile functions that torch itself defines, such as ``Sequential.forward``. It compiles
+    this one.
     """
-    return model._call_impl(*arguments, **named)
+    return model._call_impl(*arguments, **keywords)
 
 
 @cache
 def _compiled_call(kind: type[nn.Module], on_cpu: bool) -> Callable[..., Any]:
-    """Return ``_call`` compiled, the same for all networks of a class: adapters share what was compiled for one.
+    """Return ``_call`` compiled, the same for all networks of a class, so that adapters share compiled code.
 
-    Every class has code of its own, as torch counts the shapes that it compiles by code.
+    Every class has a code object of its own, because torch counts compiled shapes per code object.
     """
-    own = FunctionType(_call.__code__.replace(), globals())
-    return torch.compile(own, dynamic=False, options=_options(on_cpu))
+    function = FunctionType(_call.__code__.replace(), globals())
+    return torch.compile(function, dynamic=False, options=_inductor_options(on_cpu))
 
 
-def _options(on_cpu: bool) -> dict[str, Any]:
-    """Return how inductor is to compile; an older torch does without what it does not know."""
-    options: dict[str, Any] = {"cpp.dynamic_threads": True}  # lanes have fewer threads than the step around them
+def _inductor_options(on_cpu: bool) -> dict[str, Any]:
+    """Return options for inductor; those that an older torch does not know are left out."""
+    options: dict[str, Any] = {"cpp.dynamic_threads": True}  # engines run passes with fewer threads
     try:
         from torch._inductor.custom_graph_pass import CustomGraphPass
     except ImportError:
         return options
 
-    class MasksFromInputs(CustomGraphPass):
-        """Does for inductor what ``take_masks_from_inputs`` does."""
+    class ReluMaskPass(CustomGraphPass):  # type: ignore[misc]
+        """Applies ``relu_mask_from_input``."""
 
         def __call__(self, graph: torch.fx.Graph) -> None:
-            take_masks_from_inputs(graph)
+            relu_mask_from_input(graph)
 
         def uuid(self) -> str:
-            return f"{__name__} 1"  # of what a cache keeps: count on when the pass changes
+            return f"{__name__} 1"  # key of inductor's cache: increase it when the pass changes
 
-    options |= {"joint_custom_pre_pass": MasksFromInputs(), "realize_reads_threshold": READS}
-    # Code in C++ alone does not hold up Python's other threads, the lanes.
-    return options | {"cpp_wrapper": on_cpu and TorchVersion(torch.__version__) >= CPP_ALONE}
+    options |= {"joint_custom_pre_pass": ReluMaskPass(), "realize_reads_threshold": READS}
+    # Code in C++ alone does not block Python's other threads.
+    return options | {"cpp_wrapper": on_cpu and TorchVersion(torch.__version__) >= CPP_WRAPPER}
 
 
-def take_masks_from_inputs(graph: torch.fx.Graph) -> None:
-    """Ask the input of every ReLU, not its output, where it was closed: the answers are the same.
+def relu_mask_from_input(graph: torch.fx.Graph) -> None:
+    """Compute the mask of every ReLU from its input instead of its output; the values are the same.
 
-    The way back through norm and ReLU then reads the norm layer's input alone, which it needs anyway, and no longer
-    the ReLU's output beside it.
+    The backward pass through norm layer and ReLU then reads only the norm layer's input, which it needs anyway.
     """
     aten = torch.ops.aten
     for node in graph.find_nodes(op="call_function", target=aten.le.Scalar):
-        asked, threshold = node.args
-        while asked.target in (aten.alias.default, aten.detach.default):
-            (asked,) = asked.args
-        if asked.target is aten.relu.default and threshold == 0:
-            node.args = (*asked.args, threshold)
+        value, threshold = node.args
+        while value.target in (aten.alias.default, aten.detach.default):
+            (value,) = value.args
+        if value.target is aten.relu.default and threshold == 0:
+            node.args = (*value.args, threshold)
     graph.eliminate_dead_code()

@@ -1,4 +1,4 @@
-"""A lock that an adapter can hold and still be copied, pickled and taken along by a forked process."""
+"""A re-entrant lock that can be copied, pickled and inherited by a forked process."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import weakref
 from typing import Any
 
 _RLock: Any = type(threading.RLock())
-_all: weakref.WeakSet[Any] = weakref.WeakSet()
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-class Lock(_RLock):
-    """Lets one thread in at a time, which may come in again; a copy or a pickle of it is a lock of its own.
+class ForkSafeRLock(_RLock):  # type: ignore[misc]
+    """A ``threading.RLock`` whose copy or pickle is a new, unlocked lock.
 
-    Entering and leaving are the base's own: a signal between two lines of Python would leave it locked for good.
+    Acquire and release are those of the base class: a signal between two lines of Python could leave it locked.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        _all.add(self)
+        _locks.add(self)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return Lock, ()
+        return ForkSafeRLock, ()
 
 
-def _unlock_all() -> None:
-    """Open every lock in a process that was just forked: who held it there does not live here."""
-    for lock in list(_all):
+def _release_after_fork() -> None:
+    """Release every lock in a forked child: the thread that held it does not exist there."""
+    for lock in list(_locks):
         lock._at_fork_reinit()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_unlock_all)
+    os.register_at_fork(after_in_child=_release_after_fork)

@@ -1,8 +1,8 @@
-"""Tensors that stand in for a network's weights during one pass, so that small work is done for all of them at once.
+"""Separate copies of the weights for each forward pass of a step (used on GPUs).
 
-Two passes through the same weights have their gradients added tensor by tensor, and under autocast each pass casts
-every weight at its use and every gradient on the way back: hundreds of kernels a step, each over before the next is
-launched. Weights that stand there for one pass alone, cast all together, leave the adding to the step.
+When two passes share their weights, autograd accumulates gradients tensor by tensor, and autocast casts each weight at
+every use: hundreds of tiny kernels per step, dominated by launch overhead. Giving each pass its own detached weights,
+cast with one ``foreach`` call, lets the step add all gradients with one ``foreach`` call.
 """
 
 from __future__ import annotations
@@ -19,41 +19,40 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from driftlaw.execution.precision import cast_together, promoted
+from driftlaw.execution.precision import at_least_float32, foreach_cast
+from driftlaw.execution.two_pass import Pass
 
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)  # whose weights and biases autocast casts
-PLAIN = (*CONVOLUTIONS, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm, nn.LayerNorm)
-FUNCTIONS = {torch.conv1d, torch.conv2d, torch.conv3d, F.batch_norm, F.group_norm, F.layer_norm}  # what those call
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)  # autocast casts their weights and biases
+SUPPORTED_LAYERS = (*CONVOLUTIONS, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm, nn.LayerNorm)
+SUPPORTED_OPS = {torch.conv1d, torch.conv2d, torch.conv3d, F.batch_norm, F.group_norm, F.layer_norm}
 
-Autocast = torch.dtype | None
-"""What autocast casts to, None where it is off."""
-Pass = tuple[Callable[[Tensor], Tensor], list[Tensor]]
-"""A network to call, and what its gradients are asked for, in place of its parameters."""
+AutocastDtype = torch.dtype | None
+"""The dtype that autocast casts to; None if it is off."""
 
 
-class Watch(TorchFunctionMode):
-    """A network that sees, during a pass that is made anyway, what is done with its weights.
+class WeightUseTracer(TorchFunctionMode):
+    """Runs a network once and records which operations read its weights.
 
-    Something can stand in for weights and biases of torch's own layers which the pass handed to these layers' functions
-    and nothing else read, held or shares. It may be cast beforehand where a convolution used it once, under autocast,
-    which would have cast it.
+    A weight or bias can be replaced by a copy if it belongs to one of torch's own layers and only that layer's operation
+    reads it. The copy may be cast beforehand if a convolution uses it once, under autocast.
     """
 
     def __init__(self, model: nn.Module, images: Tensor) -> None:
-        """Watch a network that is about to be called with these images."""
         super().__init__()
         self.model, self.device = model, images.device.type
-        self.layers = {name: module for name, module in model.named_modules() if type(module) in PLAIN}
+        self.layers = {name: module for name, module in model.named_modules() if type(module) in SUPPORTED_LAYERS}
         self.calls: Counter[nn.Module] = Counter()
-        self.uses: dict[int, list[tuple[Callable[..., Any], Autocast]]] = {id(own): [] for own in model.parameters()}
+        self.uses: dict[int, list[tuple[Callable[..., Any], AutocastDtype]]] = {
+            id(value): [] for value in model.parameters()
+        }
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Call the network, as written."""
+        """Call the network, not compiled."""
         hooks = [layer.register_forward_pre_hook(self._count) for layer in self.layers.values()]
         try:
             with self:
-                answer: Tensor = self.model._call_impl(images)
-                return answer
+                logits: Tensor = self.model._call_impl(images)
+                return logits
         finally:
             for hook in hooks:
                 hook.remove()
@@ -61,65 +60,67 @@ class Watch(TorchFunctionMode):
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Note which weights a function is called with."""
+        """Record which weights a function is called with."""
         for value in tree_leaves((args, kwargs)):
             if id(value) in self.uses:
-                self.uses[id(value)].append((function, autocast_of(self.device)))
+                self.uses[id(value)].append((function, autocast_dtype(self.device)))
         return function(*args, **(kwargs or {}))
 
-    def stand_ins(self, parameters: Sequence[str]) -> dict[str, bool]:
-        """Return the parameters that something can stand in for, each with whether that may be cast beforehand."""
+    def replaceable(self, parameters: Sequence[str]) -> dict[str, bool]:
+        """Return the names of the parameters that a copy can replace, each with whether the copy may be cast."""
         owners = Counter(id(value) for _, value in self.model.named_parameters(remove_duplicate=False))
-        outside = autocast_of(self.device)
-        found = {}
+        outside = autocast_dtype(self.device)
+        result = {}
         for name in parameters:
             path, _, kind = name.rpartition(".")
             layer, value = self.layers.get(path), self.model.get_parameter(name)
             uses = self.uses[id(value)]
             if layer is None or kind not in ("weight", "bias") or owners[id(value)] > 1 or value._backward_hooks:
                 continue
-            if uses and len(uses) == self.calls[layer] and all(function in FUNCTIONS for function, _ in uses):
-                found[name] = type(layer) in CONVOLUTIONS and len(uses) == 1 and bool(outside) and uses[0][1] == outside
-        return found
+            if uses and len(uses) == self.calls[layer] and all(function in SUPPORTED_OPS for function, _ in uses):
+                cast = type(layer) in CONVOLUTIONS and len(uses) == 1 and bool(outside) and uses[0][1] == outside
+                result[name] = cast
+        return result
 
     def _count(self, layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
         self.calls[layer] += 1
 
 
-def autocast_of(device: str) -> Autocast:
-    """Return the dtype that autocast casts to on a kind of device, None where it is off."""
+def autocast_dtype(device: str) -> AutocastDtype:
+    """Return the dtype that autocast casts to on a device type; None if it is off."""
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
 
 
-def passes_apart(model: nn.Module, parameters: Sequence[str], stand_ins: Mapping[str, bool], count: int) -> list[Pass]:
-    """Return a network for each of so many passes, with weights of its own to take gradients over.
+def weights_per_pass(
+    model: nn.Module, parameters: Sequence[str], replaceable: Mapping[str, bool], count: int
+) -> list[Pass]:
+    """Return a network and its parameters for each of ``count`` passes.
 
-    Parameters that nothing stands in for stand in all passes themselves. Under autocast the gradients of what was cast
-    have 16 bits, the digits that kernels give.
+    Parameters that cannot be replaced are shared by all passes. Under autocast, gradients of cast copies have 16 bits.
 
     Args:
         model: the network; it is not changed.
-        parameters: names of the parameters that gradients are asked for.
-        stand_ins: what a ``Watch`` saw, under the same autocast.
-        count: how many passes.
+        parameters: names of the parameters that gradients are taken over.
+        replaceable: what ``WeightUseTracer.replaceable`` returned under the same autocast.
+        count: number of passes.
     """
-    own = {name: model.get_parameter(name) for name in parameters}
-    short = autocast_of(next(iter(own.values())).device.type)
-    values = {name: own[name].detach() for name in stand_ins}
-    casts = [name for name, may in stand_ins.items() if may and short and own[name].dtype == torch.float32]
-    cast = cast_together([values[name] for name in casts], [short or torch.float32] * len(casts))
-    values |= dict(zip(casts, cast, strict=True))
+    originals = {name: model.get_parameter(name) for name in parameters}
+    dtype = autocast_dtype(next(iter(originals.values())).device.type)
+    values = {name: originals[name].detach() for name in replaceable}
+    names = [name for name, cast in replaceable.items() if cast and dtype and values[name].dtype == torch.float32]
+    casts = foreach_cast([values[name] for name in names], [dtype or torch.float32] * len(names))
+    values |= dict(zip(names, casts, strict=True))
     passes: list[Pass] = []
     for _ in range(count):
-        there = {name: value.detach().requires_grad_(own[name].requires_grad) for name, value in values.items()}
-        passes.append((partial(_call, model, there), [there.get(name, own[name]) for name in parameters]))
+        copies = {name: value.detach().requires_grad_(originals[name].requires_grad) for name, value in values.items()}
+        passes.append((partial(_call, model, copies), [copies.get(name, originals[name]) for name in parameters]))
     return passes
 
 
-def _call(model: nn.Module, stand_ins: Mapping[str, Tensor], images: Tensor) -> Tensor:
-    if not stand_ins:
-        return model(images)
+def _call(model: nn.Module, weights: Mapping[str, Tensor], images: Tensor) -> Tensor:
+    if not weights:
+        return model(images)  # type: ignore[no-any-return]
     dtype = next(model.parameters()).dtype
-    answer = functional_call(model, dict(stand_ins), (images,), tie_weights=False)
-    # A float32 network answers in float32, though the weights that it is asked with may be short ones.
-    return promoted(answer) if dtype == torch.float32 and answer.dtype == torch.bfloat16 else answer
+    logits = functional_call(model, dict(weights), (images,), tie_weights=False)
+    # A float32 network returns float32 logits, although some of its weights were cast.
+    return at_least_float32(logits) if dtype == torch.float32 and logits.dtype == torch.bfloat16 else logits

@@ -1,39 +1,71 @@
-"""Where autocast has no say: what keeps all its digits, and casts that are made for many tensors at once."""
+"""Precision: bf16 autocast for the passes of a network, and exceptions from it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
 
+from driftlaw import hardware
 
-def full_precision(like: Tensor) -> AbstractContextManager[None]:
-    """Inside, products and convolutions on the device of ``like`` are computed in the dtype of what goes in."""
+
+def use_bf16(mode: str, device: torch.device, dtype: torch.dtype) -> bool:
+    """Return True if passes should run under bf16 autocast: if ``mode`` is ``bf16``, or ``auto`` on a capable GPU.
+
+    Only float32 models are cast, and an autocast of the caller takes precedence.
+    """
+    if mode == "float32" or torch.is_autocast_enabled(device.type) or dtype != torch.float32:
+        return False
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return mode == "bf16" and hardware.runs_bf16()
+
+
+@contextmanager
+def autocast_bf16(enabled: bool, device: torch.device) -> Iterator[None]:
+    """Context manager for bf16 autocast, if enabled, with autocast's cache turned off.
+
+    A cached cast would still be used after an update of the weight.
+    """
+    previous = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    autocast = torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if enabled else nullcontext()
+    try:
+        with autocast:
+            yield
+    finally:
+        torch.set_autocast_cache_enabled(previous)
+
+
+def autocast_disabled(like: Tensor) -> AbstractContextManager[None]:
+    """Context manager that turns autocast off on the device of ``like``."""
     return torch.autocast(like.device.type, enabled=False)
 
 
-def promoted(values: Tensor) -> Tensor:
-    """Return values of 16 bits as float32, and others as they are.
+def at_least_float32(values: Tensor) -> Tensor:
+    """Return 16-bit values as float32, and others unchanged.
 
-    >>> promoted(torch.ones(1, dtype=torch.bfloat16)).dtype, promoted(torch.ones(1, dtype=torch.float64)).dtype
-    (torch.float32, torch.float64)
+    >>> at_least_float32(torch.ones(1, dtype=torch.bfloat16)).dtype
+    torch.float32
+    >>> at_least_float32(torch.ones(1, dtype=torch.float64)).dtype
+    torch.float64
     """
     return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
 
 
-def cast_together(values: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> list[Tensor]:
-    """Return tensors in other dtypes, on a GPU by few kernels; those that have theirs already as they are.
+def foreach_cast(values: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> list[Tensor]:
+    """Return tensors in other dtypes, cast by few kernels; tensors that have their dtype already are not copied.
 
-    >>> [value.dtype for value in cast_together([torch.ones(1), torch.ones(1).half()], [torch.half, torch.half])]
+    >>> [value.dtype for value in foreach_cast([torch.ones(1), torch.ones(1).half()], [torch.half, torch.half])]
     [torch.float16, torch.float16]
     """
-    cast = list(values)
-    places = [place for place, dtype in enumerate(dtypes) if values[place].dtype != dtype]
-    if places:
-        found = [torch.empty_like(values[place], dtype=dtypes[place]) for place in places]
-        torch._foreach_copy_(found, [values[place] for place in places])
-        for place, value in zip(places, found, strict=True):
-            cast[place] = value
-    return cast
+    result = list(values)
+    indices = [index for index, dtype in enumerate(dtypes) if values[index].dtype != dtype]
+    if indices:
+        casts = [torch.empty_like(values[index], dtype=dtypes[index]) for index in indices]
+        torch._foreach_copy_(casts, [values[index] for index in indices])
+        for index, value in zip(indices, casts, strict=True):
+            result[index] = value
+    return result

@@ -1,8 +1,8 @@
-"""Lanes of a step on a CPU: threads that share its cores, for passes that do not hang on each other.
+"""Thread engine: runs the independent passes of a step in parallel on a CPU.
 
-Small feature maps keep two cores waiting for each other after every operation; two passes side by side, each on its own
-cores, wait for each other once or twice a step. A third lane, where it has one thread as the others do, takes what
-either core has left.
+With small feature maps, intra-op parallelism spends much of its time synchronising threads after each operation.
+Running the two passes in two threads, each with half of torch's threads, synchronises only once or twice per step.
+Compiled models may use a third thread for the third backward pass.
 """
 
 from __future__ import annotations
@@ -16,23 +16,69 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-MOST_LANES = 3
+from driftlaw.execution.two_pass import Augment, Loss, Probe, TwoPassResult, logit_gradients, sequential, vjp
+
+MAX_THREADS = 3
 
 
-class Lane:
-    """A thread with its share of the cores, which does what it is handed in turn."""
+class ThreadEngine:
+    """Runs each pass of a step in a thread of its own.
+
+    The loss is cut at the logits: its gradient there needs no network, and each pass propagates it back on its own.
+
+    Args:
+        count: 2, or 3 for a third thread that runs the first backward pass.
+        first_alone: start the second pass only after the first forward pass; then only one thread compiles.
+    """
+
+    def __init__(self, count: int = 2, *, first_alone: bool = False) -> None:
+        self.count, self.first_alone = count, first_alone
+
+    def __call__(
+        self,
+        network: nn.Module,
+        parameters: Sequence[Tensor],
+        images: Tensor,
+        augment: Augment | None,
+        loss: Loss,
+        probe: Probe | None,
+    ) -> TwoPassResult:
+        """Run the passes; see ``two_pass``."""
+        if augment is None:
+            return sequential(network, parameters, images, None, loss, probe)
+        second_network = shallow_clone(network)
+        with open_threads(self.count) as (first, second, *third):
+            logits = first.submit(network, images)
+            probed = first.submit(probe, logits, parameters) if probe else None
+            augmented = second.submit(augment, images)
+            if self.first_alone:
+                augmented = second.submit(lambda value, _: value, augmented, probed or logits)
+            augmented_logits = second.submit(second_network, augmented)
+            slopes = second.submit(logit_gradients, loss, logits, augmented_logits)
+            second_summand = second.submit(vjp, augmented_logits, slopes, 1, parameters)
+            free = third if probe else [first]
+            first_summand = free[0].submit(vjp, logits, slopes, 0, parameters, bool(probe)) if free else None
+        # With two threads and a probe, one backward pass is left. It runs here, on all cores.
+        gradients = first_summand.result() if first_summand else vjp(logits.result(), slopes.result(), 0, parameters)
+        return TwoPassResult(
+            logits.result().detach(), probed.result() if probed else None, [gradients, second_summand.result()]
+        )
+
+
+class PassThread:
+    """A thread with a share of torch's threads that runs submitted calls in order."""
 
     def __init__(self, worker: ThreadPoolExecutor) -> None:
         self.tasks: list[Future[Any]] = []
         self._worker = worker
-        self._autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")  # a thread knows its own
+        self._autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")  # state of each thread
 
-    def do(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Hand over ``function(*arguments)``; arguments that are handed-over work themselves are waited for there.
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Submit ``function(*arguments)``; arguments that are futures are waited for in this thread.
 
-        No two lanes ever wait for each other, as nothing can be waited for that was not handed over before.
+        Threads cannot deadlock, because a call can only wait for calls that were submitted earlier.
         """
         context = contextvars.copy_context()  # torch's settings for compilers
         task = self._worker.submit(context.run, _call, self._autocast, function, arguments)
@@ -41,60 +87,60 @@ class Lane:
 
 
 @contextmanager
-def open_lanes(count: int = 2) -> Iterator[tuple[Lane, ...]]:
-    """Yield two or three lanes; outside, all they were handed is done, so that nothing runs on behind an error."""
-    lanes = tuple(Lane(worker) for worker in _workers(os.getpid(), torch.get_num_threads())[:count])
+def open_threads(count: int = 2) -> Iterator[tuple[PassThread, ...]]:
+    """Context manager that yields two or three threads; on exit, all submitted calls have ended, also after an error."""
+    threads = tuple(PassThread(worker) for worker in _workers(os.getpid(), torch.get_num_threads())[:count])
     try:
-        yield lanes
+        yield threads
     finally:
-        wait([task for lane in lanes for task in lane.tasks])
+        wait([task for thread in threads for task in thread.tasks])
 
 
-def can_have_lanes() -> bool:
-    """Tell whether torch's threads can be halved, and nothing watches this thread that would not see the others."""
+def can_use_threads() -> bool:
+    """Return True if torch's threads can be halved, and no observer of this thread would miss the others."""
     threads = torch.get_num_threads()
-    watched = (
+    observed = (
         torch._C._len_torch_dispatch_stack() > 0  # a FLOP counter
         or torch._C._len_torch_function_stack() > 0  # a default device
         or torch.autograd._profiler_enabled()
     )
-    return threads >= 2 and threads % 2 == 0 and not watched
+    return threads >= 2 and threads % 2 == 0 and not observed
 
 
-def twin(model: nn.Module) -> nn.Module:
-    """Return a network with the same parameters, buffers and hooks whose modules are its own, for another thread.
+def shallow_clone(model: nn.Module) -> nn.Module:
+    """Return a network with the same parameters, buffers and hooks but its own module objects, for another thread.
 
-    What a pass writes down on its modules and reads again is then not what another pass wrote. The twin of a compiled
-    network runs the network's own code, which writes down what it must at its end.
+    What a forward pass stores on its modules is then not overwritten by a parallel pass. The clone of a compiled
+    network runs the network's own code, which writes to its modules only at its end.
     """
-    copies = {module: _shallow(module) for module in model.modules()}
-    for module, own in copies.items():
-        if own is not module:
-            own._modules = {name: copies.get(child, child) for name, child in module._modules.items()}
-    return copies[model]
+    clones = {module: _clone_module(module) for module in model.modules()}
+    for module, clone in clones.items():
+        if clone is not module:
+            clone._modules = {name: clones.get(child, child) for name, child in module._modules.items()}  # type: ignore[arg-type]
+    return clones[model]
 
 
-def _shallow(module: nn.Module) -> nn.Module:
-    if isinstance(module, torch.jit.ScriptModule):  # writes nothing down in Python
+def _clone_module(module: nn.Module) -> nn.Module:
+    if isinstance(module, torch.jit.ScriptModule):  # stores nothing in Python
         return module
-    own = module.__new__(type(module))
-    own.__dict__ = module.__dict__ | {name: module.__dict__[name].copy() for name in ("_parameters", "_buffers")}
-    return own
+    clone = module.__new__(type(module))
+    clone.__dict__ = module.__dict__ | {name: module.__dict__[name].copy() for name in ("_parameters", "_buffers")}
+    return clone
 
 
 @functools.cache
 def _workers(process: int, threads: int) -> tuple[ThreadPoolExecutor, ...]:
-    """Return threads of this process with half of the cores each; a forked process has none of its parent's."""
-    workers = tuple(ThreadPoolExecutor(1, thread_name_prefix="driftlaw-lane") for _ in range(MOST_LANES))
+    """Return this process's workers with half of torch's threads each; a forked process has none of its parent's."""
+    workers = tuple(ThreadPoolExecutor(1, thread_name_prefix="driftlaw-pass") for _ in range(MAX_THREADS))
     for worker in workers:
-        worker.submit(torch.get_num_threads).result()  # a thread's first question sets its number, so it comes first
+        worker.submit(torch.get_num_threads).result()  # the first query sets a thread's number, so it comes first
         worker.submit(torch.set_num_threads, max(threads // 2, 1)).result()
-    torch.set_num_threads(threads)  # what threads that are yet to be born start with
+    torch.set_num_threads(threads)  # new threads start with this number
     return workers
 
 
 def _call(autocast: tuple[bool, torch.dtype], function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-    there = [value.result() if isinstance(value, Future) else value for value in arguments]
+    values = [value.result() if isinstance(value, Future) else value for value in arguments]
     enabled, dtype = autocast
     with torch.autocast("cpu", dtype, enabled=enabled, cache_enabled=False):
-        return function(*there)
+        return function(*values)

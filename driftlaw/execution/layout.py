@@ -1,0 +1,23 @@
+"""Memory format: channels-last where it is faster, contiguous where a network needs it."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+VIEW_ERRORS = ("view size is not compatible", "Cannot view a tensor")  # of Tensor.view, and of the compiler
+
+
+def use_channels_last(mode: str, model: nn.Module) -> bool:
+    """Return True if a network should use channels-last: if ``mode`` is ``on``, or ``auto`` and it is faster.
+
+    float64 networks keep their format, because it changes the last digits.
+    """
+    weights = [layer.weight for layer in model.modules() if isinstance(layer, nn.Conv2d)]
+    faster = mode == "auto" and any(weight.dtype != torch.float64 for weight in weights)
+    return bool(weights) and (mode == "on" or faster)
+
+
+def needs_contiguous(error: RuntimeError) -> bool:
+    """Return True if a network failed because it views its feature maps as contiguous tensors."""
+    return any(text in str(error) for text in VIEW_ERRORS)

@@ -1,0 +1,29 @@
+"""Plan: the random numbers and decisions of one step, made on the host before the step runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the host decided for one step.
+
+    A step whose plan has no ``host`` values may be recorded and replayed: ``kind`` and ``active`` say which operations
+    it runs, and the result of ``augment`` is an input of the recording.
+
+    Attributes:
+        kind: which operations ``update`` runs; a method uses few different words.
+        active: for every trainable parameter tensor, whether it gets a gradient in this step. None: all do.
+        augment: makes the second batch; its random numbers are drawn already. None: there is no second batch.
+        host: random numbers, tensors and decisions that change from step to step and that ``update`` uses.
+    """
+
+    kind: str = "step"
+    active: tuple[bool, ...] | None = None
+    augment: Callable[[Tensor], Tensor] | None = None
+    host: Any = None
