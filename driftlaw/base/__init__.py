@@ -1,10 +1,10 @@
-"""The contract that every room speaks: Domain, Batch, Stream, StepOutput and Adapter."""
+"""Base classes: Adapter, its hooks and state, the registry of methods, and the types that packages exchange."""
 
-from driftlaw.base.adapter import Adapter, make_adapter, registered_methods
+from driftlaw.base.adapter import Adapter
+from driftlaw.base.registry import make_adapter, registered_methods
 from driftlaw.base.small_batches import BatchStatsSettings, ImageWindow
-from driftlaw.base.types import Batch, Domain, Plan, StepOutput, Stream
-from driftlaw.execution.graphs import ExecutionSettings
-from driftlaw.execution.threads import open_lanes, twin
+from driftlaw.base.types import Batch, Domain, StepOutput, Stream
+from driftlaw.execution import ExecutionSettings, Plan
 
 __all__ = [
     "Adapter",
@@ -17,7 +17,5 @@ __all__ = [
     "StepOutput",
     "Stream",
     "make_adapter",
-    "open_lanes",
     "registered_methods",
-    "twin",
 ]

@@ -1,4 +1,4 @@
-"""The caller's network: copied, freed of what stands around it, answering with bare logits."""
+"""The adapter's own copy of the caller's model: unwrapped, frozen, returning plain logits."""
 
 from __future__ import annotations
 
@@ -12,69 +12,66 @@ from torch import Tensor, nn
 from driftlaw.errors import UsageError
 
 
-def own_copy(model: nn.Module) -> nn.Module:
-    """Return a deep copy in eval mode that answers with bare logits, every parameter frozen and free of gradients."""
+def copy_model(model: nn.Module) -> nn.Module:
+    """Return a deep copy in eval mode that returns plain logits, with all parameters frozen and without gradients."""
     if isinstance(model, torch.jit.ScriptModule):
-        raise UsageError("this is a scripted model, whose weights cannot learn here: give the model it was made from")
+        raise UsageError(
+            "The model is a ScriptModule, whose weights cannot be adapted. Pass the model that it was scripted from."
+        )
     try:
-        own = copy.deepcopy(unwrapped(model)).eval().requires_grad_(False)
-    except RuntimeError as error:  # torch's word for tensors that are results, as old weight_norm leaves them
-        raise UsageError(f"this model cannot be copied, and an adapter works on a copy of it: {error}") from error
-    _unwrap_parts(own)
+        own = copy.deepcopy(unwrap_model(model)).eval().requires_grad_(False)
+    except RuntimeError as error:  # of tensors that are results, as the old weight_norm leaves them
+        raise UsageError(f"The model cannot be copied, and an adapter works on a copy of it: {error}") from error
+    for module in list(own.modules()):  # per-sample gradients do not work through wrapped parts
+        for name, child in list(module.named_children()):
+            inner = unwrap_model(child)
+            if inner is not child:
+                setattr(module, name, inner)
     own.zero_grad(set_to_none=True)
-    own.register_forward_hook(_bare_logits)
+    own.register_forward_hook(extract_logits)
     return own
 
 
-def _unwrap_parts(model: nn.Module) -> None:
-    """Take off, in place, what stands around parts of a network: per-sample gradients do not go through it."""
-    for module in list(model.modules()):
-        for name, child in list(module.named_children()):
-            inner = unwrapped(child)
-            if inner is not child:
-                setattr(module, name, inner)
-
-
-def unwrapped(model: Any) -> nn.Module:
-    """Return the network inside what DataParallel, DistributedDataParallel and torch.compile put around it."""
+def unwrap_model(model: Any) -> nn.Module:
+    """Return the network inside DataParallel, DistributedDataParallel or torch.compile wrappers."""
     if not isinstance(model, nn.Module):
-        raise UsageError(f"expected a torch.nn.Module that maps images to logits, found {type(model).__name__}")
+        raise UsageError(
+            f"Expected a torch.nn.Module that maps images to logits, found {type(model).__name__}. Pass the model."
+        )
     if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-        return unwrapped(model.module)
-    compiled = getattr(model, "_orig_mod", None)  # its class lies in a module that takes seconds to import
-    return unwrapped(compiled) if isinstance(compiled, nn.Module) else model
+        return unwrap_model(model.module)
+    compiled = getattr(model, "_orig_mod", None)  # the class of compiled modules takes seconds to import
+    return unwrap_model(compiled) if isinstance(compiled, nn.Module) else model
 
 
-def _bare_logits(model: nn.Module, arguments: Any, answer: Any) -> Tensor:
-    """Return the logits (n, classes) in what a network answered."""
-    logits = answer if isinstance(answer, Tensor) else _logits_within(answer)
+def extract_logits(model: nn.Module, arguments: Any, output: Any) -> Tensor:
+    """Forward hook that returns the logits (n, classes) in the output of a model."""
+    logits = output if isinstance(output, Tensor) else _find_logits(output)
     if not isinstance(logits, Tensor) or logits.ndim != 2:
         raise UsageError(
-            f"the model answered {_told(answer)}: expected logits (n, classes), alone, first in a tuple or list, under "
-            "«logits» in a dict, or as .logits; wrap the model in a module that returns them"
+            f"The model returned {_describe(output)}. Expected logits of shape (n, classes): as a tensor, as the first "
+            "element of a tuple or list, under the key 'logits' of a dict, or as an attribute .logits. If your model "
+            "returns something else, wrap it in a module that returns the logits."
         )
-    # The answer of a float32 network that autocast gave in bf16 has 8 bits: too few to be told apart, or added up.
-    return logits.float() if logits.dtype == torch.bfloat16 and _is_float32(model) else logits
+    # bf16 logits of a float32 model have 8 significant bits: too few to compare or to sum.
+    is_float32 = next((value.dtype for value in model.parameters()), None) == torch.float32
+    return logits.float() if logits.dtype == torch.bfloat16 and is_float32 else logits
 
 
-def _logits_within(answer: Any) -> Any:
-    """Return what may be the logits of an answer that is more than them; apart, as older compilers balk at it."""
-    if isinstance(answer, Mapping) and "logits" in answer:
-        return answer["logits"]
-    if isinstance(answer, list | tuple):
-        return next((part for part in answer if isinstance(part, Tensor)), None)
-    return getattr(answer, "logits", answer)
+def _find_logits(output: Any) -> Any:
+    """Return what may be the logits of an output that is not a tensor; separate, because older compilers need it."""
+    if isinstance(output, Mapping) and "logits" in output:
+        return output["logits"]
+    if isinstance(output, list | tuple):
+        return next((part for part in output if isinstance(part, Tensor)), None)
+    return getattr(output, "logits", output)
 
 
-def _is_float32(model: nn.Module) -> bool:
-    return next((value.dtype for value in model.parameters()), None) == torch.float32
-
-
-def _told(answer: Any) -> str:
-    if isinstance(answer, Tensor):
-        return f"a tensor of shape {tuple(answer.shape)}"
-    if isinstance(answer, Mapping):
-        return f"a {type(answer).__name__} with the keys {', '.join(map(str, answer)) or 'none'}"
-    if isinstance(answer, list | tuple):
-        return f"a {type(answer).__name__} of {', '.join(_told(part) for part in answer[:3]) or 'nothing'}"
-    return f"a {type(answer).__name__}"
+def _describe(output: Any) -> str:
+    if isinstance(output, Tensor):
+        return f"a tensor of shape {tuple(output.shape)}"
+    if isinstance(output, Mapping):
+        return f"a {type(output).__name__} with the keys {', '.join(map(str, output)) or 'none'}"
+    if isinstance(output, list | tuple):
+        return f"a {type(output).__name__} of {', '.join(_describe(part) for part in output[:3]) or 'nothing'}"
+    return f"a {type(output).__name__}"

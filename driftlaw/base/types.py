@@ -1,18 +1,25 @@
-"""What passes between the rooms: Domain, Batch, Stream and StepOutput."""
+"""Data types that packages exchange: Domain, Batch, Stream and StepOutput."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
+from torch.utils._pytree import register_pytree_node
 
 
 @dataclass(frozen=True)
 class Domain:
-    """Where a batch comes from: the corruption's name, its severity (0: clean) and the round of a recurring stream."""
+    """Where a batch comes from.
+
+    Attributes:
+        name: name of the corruption.
+        severity: 1 to 5; 0 for clean images.
+        round: round of a recurring stream, from 0.
+    """
 
     name: str
     severity: int = 0
@@ -21,14 +28,14 @@ class Domain:
 
 @dataclass(frozen=True)
 class Batch:
-    """One arrival of a stream.
+    """One batch of a stream.
 
     Attributes:
         images: (n, c, h, w) in [0, 1].
-        labels: (n,), or None where nobody knows them; only ``run`` ever looks at them.
+        labels: (n,), or None if unknown; only the evaluation reads them.
         domain: where the images come from.
         index: number of the batch in its stream.
-        starts_domain: whether it is the first batch of its domain's stretch.
+        starts_domain: whether it is the first batch of a domain.
     """
 
     images: Tensor
@@ -39,7 +46,7 @@ class Batch:
 
 
 class Stream(ABC):
-    """Batches in a fixed order: finite and replayable, two passes give the same bits."""
+    """Batches in a fixed order: finite and repeatable, two iterations give the same bits."""
 
     num_classes: int
 
@@ -51,38 +58,29 @@ class Stream(ABC):
 
     @abstractmethod
     def recipe(self) -> dict[str, Any]:
-        """Return plain data that says how the stream is made, enough to make it again."""
+        """Return a JSON description that rebuilds the stream."""
 
     def iter_from(self, first: int) -> Iterator[Batch]:
-        """Iterate from batch ``first`` on; a stream that can skip without work does better than this."""
+        """Iterate from batch ``first`` on; streams that can skip batches without work override this."""
         return (batch for batch in self if batch.index >= first)
 
 
 @dataclass(frozen=True)
 class StepOutput:
-    """Result of a step: detached logits (n, classes), and diagnostics that a report may plot.
+    """Result of a step.
 
     Attributes:
         logits: (n, classes), detached.
-        diagnostics: a number or a vector under each name.
+        diagnostics: numbers or vectors that a report may plot, by name.
     """
 
     logits: Tensor
     diagnostics: Mapping[str, Tensor | float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What the host decided for one step.
-
-    Attributes:
-        kind: which operations ``update`` runs; a method uses few different words.
-        active: for every trainable parameter tensor, whether it gets a gradient in this step. None: all do.
-        augment: makes the second batch; its random numbers are drawn already. None: there is no second batch.
-        numbers: host numbers that ``update`` computes with and that change from step to step.
-    """
-
-    kind: str = "step"
-    active: tuple[bool, ...] | None = None
-    augment: Callable[[Tensor], Tensor] | None = None
-    numbers: tuple[int, ...] = ()
+# Captured steps copy their outputs tensor by tensor.
+register_pytree_node(
+    StepOutput,
+    lambda output: ([output.logits, dict(output.diagnostics)], None),
+    lambda children, _: StepOutput(*children),
+)

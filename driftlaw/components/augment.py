@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from driftlaw.components import color
-from driftlaw.execution.precision import full_precision
+from driftlaw.execution.precision import autocast_disabled
 
 JITTER_RANGES = {
     "brightness": (0.6, 1.4),
@@ -77,7 +77,7 @@ def augment(images: Tensor, draw: AugmentParams) -> Tensor:
     """Return images (n, c, h, w) in [0, 1] with one draw applied to all of them; no gradient flows."""
     channels_last = images.is_contiguous(memory_format=torch.channels_last)
     layout = torch.channels_last if channels_last else torch.contiguous_format
-    with torch.no_grad(), full_precision(images):
+    with torch.no_grad(), autocast_disabled(images):
         images = images.clamp(0, 1)
         for name, amount in draw.jitter:
             images = _JITTER[name](images, amount)

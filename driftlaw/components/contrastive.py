@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from driftlaw.execution.precision import full_precision, promoted
+from driftlaw.execution.precision import at_least_float32, autocast_disabled
 
 
 def contrastive_loss(views: Sequence[Tensor], temperature: float) -> Tensor:
@@ -20,10 +20,10 @@ def contrastive_loss(views: Sequence[Tensor], temperature: float) -> Tensor:
         views: v ≥ 2 tensors (n, d); row i of each is a view of image i.
         temperature: T; the smaller, the more the nearest neighbours count.
     """
-    features = F.normalize(promoted(torch.cat(list(views))), dim=1)
+    features = F.normalize(at_least_float32(torch.cat(list(views))), dim=1)
     image = torch.arange(len(views[0]), device=features.device).repeat(len(views))
     itself = torch.eye(len(features), dtype=torch.bool, device=features.device)
-    with full_precision(features):
+    with autocast_disabled(features):
         similarity = (features @ features.T / temperature).masked_fill(itself, -torch.inf)
     positive = (image[:, None] == image[None, :]) & ~itself
     # A sum over a mask, not an index by it: the number of pairs is known, and a GPU need not be asked for it.

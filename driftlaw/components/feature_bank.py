@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from driftlaw.execution.precision import full_precision
+from driftlaw.execution.precision import autocast_disabled
 
 
 class FeatureBank(nn.Module):
@@ -58,7 +58,7 @@ class FeatureBank(nn.Module):
 
     def similarities(self, features: Tensor) -> Tensor:
         """Return (n, size), the cosine between features (n, d) and those remembered; 0 where there are none."""
-        with full_precision(self.features):
+        with autocast_disabled(self.features):
             return F.normalize(features, dim=1).to(self.features.dtype) @ self.features.T
 
     @torch.no_grad()

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from driftlaw.errors import UsageError
-from driftlaw.execution.precision import full_precision, promoted
+from driftlaw.execution.precision import at_least_float32, autocast_disabled
 
 
 def find_head(model: nn.Module) -> nn.Linear:
@@ -31,7 +31,7 @@ def logits_and_features(model: nn.Module, images: Tensor) -> tuple[Tensor, Tenso
     if len(given) != 1 or given[0].ndim != 2:
         shapes = [tuple(value.shape) for value in given]
         raise UsageError(f"the model's last linear layer was given {shapes}: expected one (n, features) a forward pass")
-    return logits, promoted(given[0])
+    return logits, at_least_float32(given[0])
 
 
 def feature_size(model: nn.Module) -> int:
@@ -62,7 +62,7 @@ def class_means(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], num_
     for images, labels in batches:
         _, features = logits_and_features(model, images)
         members = F.one_hot(labels, num_classes).to(features.dtype)
-        with full_precision(features):
+        with autocast_disabled(features):
             totals.append(members.T @ features)  # a product, as adding by index is not the same twice on a GPU
         counts.append(members.sum(0))
     count = torch.stack(counts).sum(0)
@@ -77,11 +77,11 @@ def class_means(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], num_
 
 def nearest_prototype(features: Tensor, prototypes: Tensor) -> Tensor:
     """Return for every row of features (n, d) the number of the prototype (classes, d) most similar by cosine: (n,)."""
-    with full_precision(features):
+    with autocast_disabled(features):
         return (F.normalize(features, dim=1) @ F.normalize(prototypes, dim=1).T).argmax(dim=1)
 
 
 def most_similar(rows: Tensor, candidates: Tensor) -> Tensor:
     """Return, for every row (n, d), the index of the candidate (m, d) with the largest inner product: (n,)."""
-    with full_precision(rows):
+    with autocast_disabled(rows):
         return (rows @ candidates.T).argmax(dim=1)

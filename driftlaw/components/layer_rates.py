@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from driftlaw.components.parameters import block_name, module_name
-from driftlaw.execution.precision import cast_together, promoted
+from driftlaw.execution.compile import fusable
+from driftlaw.execution.precision import at_least_float32, foreach_cast
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's own defaults, the paper's Section 4.1
 GROUP_OF = {"tensor": str, "module": module_name, "block": block_name}
@@ -66,7 +67,7 @@ def sum_gradients(parameters: Sequence[Tensor], parts: Sequence[Sequence[Tensor 
     totals = list(parameters)
     for number, part in enumerate(parts):
         places = [place for place, value in enumerate(part) if value is not None]
-        found = cast_together([part[place] for place in places], [parameters[place].dtype for place in places])
+        found = foreach_cast([part[place] for place in places], [parameters[place].dtype for place in places])
         if number and places:
             found = torch._foreach_add([totals[place] for place in places], found)
         for place, value in zip(places, found, strict=True):
@@ -74,6 +75,7 @@ def sum_gradients(parameters: Sequence[Tensor], parts: Sequence[Sequence[Tensor 
     return totals
 
 
+@fusable
 @torch.no_grad()
 def first_adam_step_of_summands(
     parameters: Sequence[Tensor], parts: Sequence[Sequence[Tensor | None]], rates: Tensor
@@ -86,7 +88,7 @@ def first_adam_step_of_summands(
 def first_adam_step(parameters: Sequence[Tensor], gradients: Sequence[Tensor], rates: Tensor) -> None:
     """Take the first step of a new Adam, which is g/(|g| + ε) times the rate: no moment ever lives (Eq. 10)."""
     if any(value.dtype == torch.float16 for value in gradients):  # which has no ε
-        gradients = [promoted(value) for value in gradients]
+        gradients = [at_least_float32(value) for value in gradients]
     scale = torch._foreach_abs(list(gradients))
     torch._foreach_add_(scale, EPSILON)
     _descend(parameters, torch._foreach_div(list(gradients), scale), rates)
@@ -111,6 +113,31 @@ def adam_step(
     torch._foreach_div_(scale, (1 - BETA_2**step) ** 0.5)
     torch._foreach_add_(scale, EPSILON)
     _descend(parameters, torch._foreach_div(torch._foreach_div(first, 1 - BETA_1**step), scale), rates)
+
+
+def adam_update(
+    parameters: Sequence[Tensor],
+    summands: Sequence[Sequence[Tensor | None]],
+    rates: Tensor,
+    first: Sequence[Tensor] = (),
+    second: Sequence[Tensor] = (),
+    step: int | None = None,
+) -> None:
+    """Take one step of Adam with one rate per tensor, in place (Eq. 10).
+
+    Args:
+        parameters: the tensors to update.
+        summands: lists of gradients whose sum is the gradient.
+        rates: (tensors,).
+        first: first moments, updated in place. Empty: this is the first step of a new Adam.
+        second: second moments, likewise.
+        step: with moments, the number of this step, from 1.
+    """
+    if step is None:
+        first_adam_step_of_summands(parameters, summands, rates)
+    else:
+        gradients = sum_gradients(parameters, summands)
+        adam_step(parameters, gradients, rates, first=first, second=second, step=step)
 
 
 def _descend(parameters: Sequence[Tensor], directions: list[Tensor], rates: Tensor) -> None:

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from driftlaw.components.features import find_head
+from driftlaw.errors import UsageError
 
 NORM_LAYERS: tuple[type[nn.Module], ...] = (_BatchNorm, nn.GroupNorm, nn.LayerNorm)
 LAYERS_BY_KIND: dict[str, tuple[type[nn.Module], ...]] = {
@@ -48,6 +49,22 @@ def layer_parameters(model: nn.Module, layers: Collection[str]) -> list[nn.Param
     head = list(find_head(model).parameters())
     others = [value for value in chosen if all(value is not own for own in head)]
     return others + head if "head" in layers else others
+
+
+def adapt_layers(model: nn.Module, layers: Collection[str]) -> None:
+    """Enable the gradients of the given kinds of layers; raise if the model has none of them.
+
+    Args:
+        model: the network, with all parameters frozen.
+        layers: see ``layer_parameters``.
+    """
+    parameters = layer_parameters(model, layers)
+    if not parameters:
+        raise UsageError(
+            f"The model has no {' or '.join(layers)} layers to adapt. Use LAW with the setting layers, for example "
+            "layers=['linear'] or layers=['linear', 'head'], or the method 'source'."
+        )
+    require_grad_(parameters)
 
 
 def require_grad_(parameters: Iterable[nn.Parameter]) -> None:

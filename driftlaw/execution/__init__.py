@@ -1,4 +1,4 @@
-"""How a step runs: engines, CUDA graphs, compilation, precision, memory format. Nothing here changes what is computed."""
+"""How a step runs: engines, CUDA graphs, compilation, precision, memory format."""
 
 from driftlaw.execution.executor import Executor
 from driftlaw.execution.plan import Plan

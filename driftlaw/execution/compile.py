@@ -29,7 +29,9 @@ def compile_network(model: nn.Module) -> bool:
     """Compile a network in place, once per batch shape. Returns False, with a warning, if there is no compiler."""
     on_cpu = all(value.device.type == "cpu" for value in model.parameters())
     if on_cpu and not has_cpp_compiler():
-        warn_user("compiled=True needs a C++ compiler (g++, or the one named by CXX), and none was found. Steps run eagerly.")
+        warn_user(
+            "compiled=True needs a C++ compiler (g++, or the one named by CXX), and none was found. Steps run eagerly."
+        )
         return False
     model._compiled_call_impl = partial(_compiled_call(type(model), on_cpu), model)  # like Module.compile; see _call
     return True

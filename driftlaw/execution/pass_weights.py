@@ -33,8 +33,8 @@ AutocastDtype = torch.dtype | None
 class WeightUseTracer(TorchFunctionMode):
     """Runs a network once and records which operations read its weights.
 
-    A weight or bias can be replaced by a copy if it belongs to one of torch's own layers and only that layer's operation
-    reads it. The copy may be cast beforehand if a convolution uses it once, under autocast.
+    A weight or bias can be replaced by a copy if it belongs to one of torch's own layers and only the operation of that
+    layer reads it. The copy may be cast beforehand if a convolution uses it once, under autocast.
     """
 
     def __init__(self, model: nn.Module, images: Tensor) -> None:

@@ -88,7 +88,7 @@ class PassThread:
 
 @contextmanager
 def open_threads(count: int = 2) -> Iterator[tuple[PassThread, ...]]:
-    """Context manager that yields two or three threads; on exit, all submitted calls have ended, also after an error."""
+    """Context manager that yields threads; on exit, all submitted calls have ended, also after an error."""
     threads = tuple(PassThread(worker) for worker in _workers(os.getpid(), torch.get_num_threads())[:count])
     try:
         yield threads

@@ -88,9 +88,7 @@ def recompute(
         augmented_logits = second_network(augmented)
     slopes = logit_gradients(loss, logits, augmented_logits)
     first = vjp(logits, slopes, 0, parameters)
-    return TwoPassResult(
-        logits.detach(), probed, [first, vjp(second_network(augmented), slopes, 1, second_parameters)]
-    )
+    return TwoPassResult(logits.detach(), probed, [first, vjp(second_network(augmented), slopes, 1, second_parameters)])
 
 
 def two_pass(

@@ -1,4 +1,4 @@
-"""The methods, one file each; a method is found because its file is here."""
+"""Methods of test-time adaptation, one file each. A method is registered when its file is imported."""
 
 from __future__ import annotations
 
@@ -7,13 +7,8 @@ import pkgutil
 
 from driftlaw.base import Adapter, make_adapter, registered_methods
 
-
-def _import_all() -> None:
-    for found in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{found.name}")
-
-
-_import_all()
+for module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{module.name}")
 
 
 def list_methods() -> list[str]:
@@ -22,7 +17,7 @@ def list_methods() -> list[str]:
 
 
 def method_info(kind: type[Adapter]) -> dict[str, object]:
-    """Return what a method declares of itself, as plain data."""
+    """Return the metadata and default settings of a method, as plain data."""
     return {
         "name": kind.name,
         "title": kind.title,
@@ -31,7 +26,6 @@ def method_info(kind: type[Adapter]) -> dict[str, object]:
         "adapts": kind.adapts,
         "forward_units": kind.forward_cost,
         "backward_units": kind.backward_cost,
-        # Every default: what records leave out as long as nobody changes it is named here.
         "settings": {name: entry.get_default() for name, entry in kind.Config.model_fields.items()},
     }
 

@@ -1,4 +1,4 @@
-"""AdaContrast: pseudo-labels voted by neighbours, and contrastive learning (Chen et al., CVPR 2022), online."""
+"""AdaContrast: nearest-neighbour pseudo-labels and contrastive learning (Chen et al., CVPR 2022), online."""
 
 from __future__ import annotations
 
@@ -24,22 +24,20 @@ from driftlaw.components.views import StrongAugmentParams, draw_flips, strong_vi
 
 
 class AdaContrast(Adapter, name="adacontrast"):
-    """Minimises a sum of three losses on strong views of the batch; every parameter moves, running statistics too.
+    """AdaContrast minimises a sum of three losses on strong views of the batch.
 
-    A weak view (flipped or not) is answered. Its pseudo-label is its arg-max for the first images of a stream, later
-    the arg-max of the mean probabilities of its nearest neighbours, by cosine, in a bank of features that a slowly
-    following momentum model made of weak views. Two strong views of the same images follow, one for the model
-    (the query) and one for the momentum model (the key). Then one step down
+        L = cross-entropy(query, pseudo-label) + InfoNCE(query, key; past keys) + Σ p̄·log p̄
 
-        L = cross-entropy(query's answer, pseudo-label) + InfoNCE(query, key; keys of past images) + Σ p̄·log p̄
+    The pseudo-label of an image comes from its weak view, flipped or not. For the first images it is the arg-max of
+    the prediction. Later it is the arg-max of the mean probabilities of its nearest neighbours, by cosine, in a
+    bank of features that a momentum model makes of weak views. Query and key are two strong views of the same
+    image, for the model and for the momentum model. Past keys with the same pseudo-label are not negatives. p̄ is the
+    mean prediction for the queries. During training the model uses batch statistics and updates its running statistics.
+    Logits are from after the update, with the running statistics.
 
-    where keys of the same pseudo-label are no negatives, and p̄ is the mean answer to the queries. While it learns the
-    model normalises with the batch and keeps its running statistics going; the answer is a last pass, after the step,
-    with those statistics.
-
-    **Departs from the paper:** online, one batch after the other, as the continual benchmarks run it. There is no
-    bottleneck layer: features are what the head is given. The banks start empty, not with random keys. Weak views are
-    flipped, not cropped. Norm layers alone are in train mode, so that dropout draws no randomness of its own.
+    **Differences from the paper:** it runs online, one batch after the other, as in the continual benchmarks. There is
+    no bottleneck layer: features are the input of the head. The banks start empty, not with random keys. Weak views are
+    flipped, not cropped. Only norm layers are in train mode, so that dropout draws no random numbers of its own.
     """
 
     title = "AdaContrast"
@@ -47,25 +45,26 @@ class AdaContrast(Adapter, name="adacontrast"):
     predicts_before_update = False
     adapts = "all parameters, and running statistics"
     updates_running_stats = True
+    predicts_before_update = False
     forward_cost, backward_cost = 5, 2
 
     class Config(ExecutionSettings):
-        """Settings of AdaContrast; the defaults serve all three benchmarks."""
+        """Settings of AdaContrast; the same for all three benchmarks."""
 
         learning_rate: PositiveFloat = 2e-4
         """Step size of SGD (momentum 0.9, Nesterov)."""
         weight_decay: NonNegativeFloat = 1e-4
-        """Of SGD."""
+        """Weight decay of SGD."""
         momentum: float = Field(default=0.999, ge=0.0, le=1.0)
-        """What the momentum model keeps of itself from batch to batch."""
+        """Weight of the old momentum model in the moving average."""
         memory_size: PositiveInt = 16_384
-        """How many features the bank of neighbours remembers, and how many keys the queue of negatives."""
+        """Size of the bank of features, and of the queue of keys."""
         neighbours: PositiveInt = 10
-        """How many vote on a pseudo-label."""
+        """Number of neighbours that decide a pseudo-label."""
         own_label_images: PositiveInt = 1_024
-        """How many images of a stream are labelled by their own arg-max before neighbours vote."""
+        """Number of first images that are labelled by their own arg-max."""
         temperature: PositiveFloat = 0.07
-        """T of InfoNCE."""
+        """Temperature of InfoNCE."""
         classification_weight: NonNegativeFloat = 1.0
         """Weight of the cross-entropy."""
         contrast_weight: NonNegativeFloat = 1.0
@@ -73,15 +72,15 @@ class AdaContrast(Adapter, name="adacontrast"):
         diversity_weight: NonNegativeFloat = 1.0
         """Weight of Σ p̄·log p̄."""
         minimum_batch: PositiveInt = 1
-        """Of fewer images than this it answers and does not learn; its answers never need the statistics of a batch."""
+        """With fewer images than this, the model predicts without updating. Predictions use running statistics."""
 
     def configure(self, model: nn.Module) -> None:
-        """Turn on all gradients; the modes change from pass to pass."""
-        find_head(model)  # refuses, with a reason, a network of which nobody knows the features
+        """Adapt all parameters; the mode of norm layers changes from pass to pass."""
+        find_head(model)  # raises if the model has no linear head
         require_grad_(model.parameters())
 
     def setup(self, train_data: Any) -> None:
-        """Make the momentum model, the bank of neighbours, the queue of keys and the optimizer."""
+        """Create the momentum model, the bank of features, the queue of keys and the optimizer."""
         head = find_head(self.model)
         self.momentum_model = make_teacher(self.model)
         use_batch_stats(self.momentum_model)
@@ -98,26 +97,33 @@ class AdaContrast(Adapter, name="adacontrast"):
             weight_decay=self.config.weight_decay,
         )
 
+    def draw(self, images: Tensor) -> Plan:
+        """Draw the flips of the weak view and the parameters of two strong views."""
+        flips = draw_flips(len(images), self.generator)
+        strong = [StrongAugmentParams.from_generator(len(images), self.generator) for _ in range(2)]
+        return Plan(host=(flips, strong))
+
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
-        """Learn from views of the batch, then answer it."""
-        weak = weak_view(images, draw_flips(len(images), self.generator))
-        query, key = (
-            strong_view(images, StrongAugmentParams.from_generator(len(images), self.generator)) for _ in range(2)
-        )
+        """Train on views of the batch, then predict it."""
+        flips, strong = plan.host
+        weak = weak_view(images, flips)
+        query, key = (strong_view(images, each) for each in strong)
         with torch.no_grad():
             _, keys = logits_and_features(self.momentum_model, key)
-        with self._tracking_statistics():
+        with self._updating_running_stats():
             labels = self._pseudo_labels(weak)
             loss = self._loss(query, keys, labels)
         minimize_step(loss, self.optimizer)
-        self._remember(weak, keys, labels)
-        ema_update(self.momentum_model, self.model, self.config.momentum)
         with torch.no_grad():
+            logits, features = logits_and_features(self.momentum_model, weak)
+            self.bank.store(features=features, probabilities=logits.softmax(dim=1))
+            self.queue.store(features=keys, labels=labels)
+            ema_update(self.momentum_model, self.model, self.config.momentum)
             return StepOutput(self.model(images))
 
     @contextmanager
-    def _tracking_statistics(self) -> Iterator[None]:
-        """Inside, BatchNorm layers normalize with the batch and their running statistics follow it."""
+    def _updating_running_stats(self) -> Iterator[None]:
+        """Context manager in which BatchNorm layers use batch statistics and update their running statistics."""
         layers = batch_norm_layers(self.model)
         for layer in layers:
             layer.train()
@@ -129,24 +135,17 @@ class AdaContrast(Adapter, name="adacontrast"):
 
     @torch.no_grad()
     def _pseudo_labels(self, weak: Tensor) -> Tensor:
-        """Return (n,), the arg-max of the answers while the stream is young, then that of the neighbours' votes."""
         logits, features = logits_and_features(self.model, weak)
-        voted = self.bank.knn_predict(features, self.config.neighbours).argmax(dim=1)
-        young = self.bank.stored < self.config.own_label_images  # on the device: nobody waits for it
-        return torch.where(young, logits.argmax(dim=1), voted)
+        neighbours = self.bank.knn_predict(features, self.config.neighbours).argmax(dim=1)
+        first_images = self.bank.stored < self.config.own_label_images
+        return torch.where(first_images, logits.argmax(dim=1), neighbours)
 
     def _loss(self, query: Tensor, keys: Tensor, labels: Tensor) -> Tensor:
         logits, features = logits_and_features(self.model, query)
-        counts = self.queue.filled() & (labels.unsqueeze(1) != self.queue.labels)
-        contrast = info_nce(features, keys, self.queue.similarities(features), counts, self.config.temperature)
+        negatives = self.queue.filled() & (labels.unsqueeze(1) != self.queue.labels)
+        contrast = info_nce(features, keys, self.queue.similarities(features), negatives, self.config.temperature)
         return (
             self.config.classification_weight * F.cross_entropy(logits, labels)
             + self.config.contrast_weight * contrast
             + self.config.diversity_weight * negative_diversity(logits)
         )
-
-    @torch.no_grad()
-    def _remember(self, weak: Tensor, keys: Tensor, labels: Tensor) -> None:
-        logits, features = logits_and_features(self.momentum_model, weak)
-        self.bank.store(features=features, probabilities=logits.softmax(dim=1))
-        self.queue.store(features=keys, labels=labels)

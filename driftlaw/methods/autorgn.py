@@ -1,4 +1,4 @@
-"""Auto-RGN: rates by relative gradient norm (Lee et al., Surgical fine-tuning, ICLR 2023), run without labels."""
+"""Auto-RGN: learning rates by relative gradient norm (Lee et al., Surgical fine-tuning, ICLR 2023), without labels."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ from driftlaw.errors import UsageError
 
 
 class AutoRGN(Adapter, name="autorgn"):
-    """Minimises the mean entropy of its answers; convolutions move, each tensor at its own rate.
+    """Auto-RGN minimises the mean entropy of its predictions, with a learning rate per tensor.
 
-    The score of a tensor is its relative gradient norm ‖g‖/‖θ‖, its weight that score divided by the largest of the
-    batch, its rate η times the weight. Then one step of an Adam that is new every batch. BatchNorm tensors are left
-    out: they have no score and stand still, though BatchNorm layers normalize with the batch at hand. GroupNorm and
-    LayerNorm tensors are scored and move like those of convolutions. The linear head never moves. The answer is from
-    before the step.
+    The rate of a tensor θ with gradient g is η·r/max r with r = ‖g‖/‖θ‖, the relative gradient norm. The step is the
+    first step of a new Adam. Convolutions, GroupNorm and LayerNorm are adapted; BatchNorm tensors and the linear head
+    are frozen. BatchNorm layers use batch statistics. Logits are from before the update.
 
-    **Departs from the paper:** its gradients are of labelled data, ours of the entropy, as in LAW's comparison with
-    it. LAW's paper does not print the rate; the default is LAW's own for CIFAR-10-C. A tensor of zeros, to which no
-    norm can be relative, stands still.
+    **Differences from the paper:** its gradients are those of labelled data, these are of the entropy, as in LAW's
+    comparison. LAW's paper does not give the learning rate; the default is LAW's for CIFAR-10-C. A tensor of zeros,
+    for which r is undefined, is frozen.
     """
 
     title = "AutoRGN"
@@ -42,22 +40,20 @@ class AutoRGN(Adapter, name="autorgn"):
         """η, the rate of the tensor with the largest relative gradient norm; LAW's for CIFAR-10-C."""
 
     def configure(self, model: nn.Module) -> None:
-        """Turn on the gradients of convolutions and of norm layers other than BatchNorm, and batch statistics."""
-        left_out = {value for layer in batch_norm_layers(model) for value in layer.parameters()}
-        chosen = [value for value in select_parameters(model, ["conv", "norm"]).values() if value not in left_out]
+        """Adapt convolutions and norm layers other than BatchNorm, with batch statistics."""
+        excluded = {value for layer in batch_norm_layers(model) for value in layer.parameters()}
+        chosen = [value for value in select_parameters(model, ["conv", "norm"]).values() if value not in excluded]
         if not chosen:
             raise UsageError(
-                "autorgn learns Conv2d, GroupNorm and LayerNorm layers, and this model has none: take tent or source"
+                "Auto-RGN adapts Conv2d, GroupNorm and LayerNorm layers, but the model has none. Use the method 'tent' "
+                "or 'source'."
             )
         require_grad_(chosen)
-        use_batch_stats(model, self.config.share_of_source)
+        use_batch_stats(model, self.config.stored_stats_weight)
 
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
-        """Answer the batch, weigh the tensors, take one step."""
-        return self.replayed(self._descend, images)
-
-    def _descend(self, images: Tensor) -> StepOutput:
-        parameters = list(self._learning().values())
+        """Predict the batch, weigh the tensors, and take one step."""
+        parameters = self.trainable_parameters()
         logits = self.model(images)
         gradients = list(torch.autograd.grad(entropy(logits), parameters, materialize_grads=True))
         norms = relative_norms(gradients, parameters)
@@ -66,15 +62,12 @@ class AutoRGN(Adapter, name="autorgn"):
         return StepOutput(logits.detach(), {"layer_weights": weights})
 
     def diagnostic_labels(self) -> dict[str, list[str]]:
-        """Name the tensors that ``layer_weights`` speaks of."""
-        return {"layer_weights": list(self._learning())}
-
-    def _learning(self) -> dict[str, nn.Parameter]:
-        return {name: value for name, value in self.model.named_parameters() if value.requires_grad}
+        """Return the names of the tensors."""
+        return {"layer_weights": self.trainable_names}
 
 
 @torch.no_grad()
 def relative_norms(gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> Tensor:
-    """Return ‖g‖/‖θ‖ of every tensor, as one vector (tensors,); 0 where θ is all zeros."""
-    steepness, length = (torch.stack(torch._foreach_norm(list(values))) for values in (gradients, parameters))
-    return torch.where(length > 0, steepness / length, 0.0)
+    """Return ‖g‖/‖θ‖ of every tensor, as one vector (tensors,); 0 if θ is all zeros."""
+    gradient_norms, norms = (torch.stack(torch._foreach_norm(list(values))) for values in (gradients, parameters))
+    return torch.where(norms > 0, gradient_norms / norms, 0.0)

@@ -1,8 +1,8 @@
-"""CoTTA: a student learns from an augmentation-averaged teacher and is restored in part (Wang et al., CVPR 2022)."""
+"""CoTTA: a student learns from an augmentation-averaged teacher and is partly restored (Wang et al., CVPR 2022)."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -17,18 +17,26 @@ from driftlaw.components.parameters import require_grad_
 from driftlaw.components.teacher import ema_update, make_teacher, stochastic_restore
 
 
+class Drawn(NamedTuple):
+    """Host values of a step: the anchor's confidence, the augmentations to average over, the seed of the restore."""
+
+    confidence: Tensor
+    augmentations: list[AugmentParams]
+    seed: int
+
+
 class Cotta(Adapter, name="cotta"):
-    """Minimises the cross-entropy from a teacher's answer to the student's; all parameters of the student move.
+    """CoTTA trains a student on the predictions of its slowly averaged teacher, L = cross-entropy(teacher, student).
 
-    The teacher is the slow average of the student, the anchor is the network as it came. Where the anchor's mean
-    confidence on a batch is under a threshold, the shift is taken for large, and the teacher answers with the mean of
-    its logits over many augmented copies of the batch; elsewhere with those of the batch as it is. After the student's
-    step the teacher follows, and every weight of the student goes back to its source value with a small probability.
-    All three normalize with the batch at hand. The answer is the teacher's, from before the step.
+    If the mean confidence of the anchor, the model as it was trained, is below a threshold, the domain shift counts as
+    large, and the teacher predicts the mean of its logits over many augmented copies of the batch. Otherwise it
+    predicts the batch itself. After the student's step the teacher is updated by an exponential moving average, and
+    every weight of the student is restored to its source value with a small probability. All three networks use batch
+    statistics. Logits are the teacher's, from before the update.
 
-    **Departs from the paper:** the teacher answers the plain batch only where that answer is used; the augmentation is
-    drawn once a batch and copy, not once an image, as in the released code. What the anchor decides is a branch, so a
-    GPU is waited for once a step.
+    **Differences from the paper:** the teacher predicts the plain batch only if that prediction is used. The
+    augmentation is drawn once per batch and copy, not once per image, as in the released code. The anchor's decision is
+    made on the host, which waits for a GPU once per step.
     """
 
     title = "CoTTA"
@@ -37,69 +45,63 @@ class Cotta(Adapter, name="cotta"):
     forward_cost, backward_cost = 34, 2
 
     class Config(BatchStatsSettings):
-        """Settings of CoTTA; the defaults are those for CIFAR-10-C, others for CIFAR-100-C and ImageNet-C."""
+        """Settings of CoTTA; the defaults are those for CIFAR-10-C. Texts list CIFAR-10-C, CIFAR-100-C, ImageNet-C."""
 
         learning_rate: PositiveFloat = 1e-3
-        """Step size; 1e-3, 1e-3 with Adam, 0.01 with SGD."""
+        """Step size: 1e-3, 1e-3 with Adam, 0.01 with SGD."""
         optimizer: Literal["adam", "sgd"] = "adam"
         """``adam`` (betas 0.9 and 0.999) or, on ImageNet-C, ``sgd`` (momentum 0.9, Nesterov)."""
         teacher_momentum: float = Field(default=0.999, ge=0.0, le=1.0)
-        """How much of itself the teacher keeps in a step."""
+        """Weight of the old teacher in the moving average."""
         confidence_threshold: float = Field(default=0.92, ge=0.0, le=1.0)
-        """p_th: under this mean confidence of the anchor the teacher averages; 0.92, 0.72, 0.1."""
+        """p_th: below this mean confidence of the anchor the teacher averages: 0.92, 0.72, 0.1."""
         augmentations: PositiveInt = 32
-        """Augmented copies the teacher averages over."""
+        """Number of augmented copies that the teacher averages over."""
         restore_probability: float = Field(default=0.01, ge=0.0, le=1.0)
-        """Of every weight to go back to its source value after a step; 0.01, 0.01, 0.001."""
+        """Probability that a weight is restored to its source value after a step: 0.01, 0.01, 0.001."""
         symmetric: bool = False
-        """Half of the cross-entropy in either direction, on ImageNet-C, in place of teacher to student alone."""
+        """Use half of the cross-entropy in either direction, as on ImageNet-C, instead of teacher to student alone."""
 
     def configure(self, model: nn.Module) -> None:
-        """Turn on all gradients, and batch statistics."""
+        """Adapt all parameters, with batch statistics."""
         require_grad_(model.parameters())
-        use_batch_stats(model, self.config.share_of_source)
+        use_batch_stats(model, self.config.stored_stats_weight)
 
     def setup(self, train_data: Any) -> None:
-        """Make the teacher, the anchor and the student's optimizer."""
+        """Create the teacher, the anchor and the student's optimizer."""
         self.teacher = make_teacher(self.model)
         self.anchor = make_teacher(self.model)
-        self.optimizer = make_optimizer(
-            self.config.optimizer, self.model.parameters(), learning_rate=self.config.learning_rate
-        )
+        self.optimizer = make_optimizer(self.config.optimizer, self.model.parameters(), self.config.learning_rate)
+
+    def draw(self, images: Tensor) -> Plan:
+        """Let the anchor decide whether the teacher averages, and draw its augmentations."""
+        confidence = self.inference(self.anchor, images).softmax(dim=1).amax(dim=1).mean()
+        count = 0 if confidence >= self.config.confidence_threshold else self.config.augmentations
+        augmentations = [AugmentParams.from_generator(self.generator) for _ in range(count)]
+        seed = int(torch.randint(2**62, (), generator=self.generator))
+        return Plan(host=Drawn(confidence, augmentations, seed))
 
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
-        """Answer with the teacher, let the student learn from it, let the teacher follow, restore some weights."""
-        answer, confidence = self._teach(images)
-        minimize_step(self._loss(answer, self.model(images)), self.optimizer)
+        """Predict with the teacher, train the student on it, update the teacher, restore some weights."""
+        drawn: Drawn = plan.host
+        if drawn.augmentations:
+            # One pass per copy: copies in one pass would share their batch statistics.
+            copies = (self.inference(self.teacher, augment(images, each)) for each in drawn.augmentations)
+            target = sum(copies) / len(drawn.augmentations)
+        else:
+            target = self.inference(self.teacher, images)
+        loss = symmetric_cross_entropy if self.config.symmetric else soft_cross_entropy
+        minimize_step(loss(target, self.model(images)), self.optimizer)
         ema_update(self.teacher, self.model, self.config.teacher_momentum)
         stochastic_restore(
             self.model.parameters(),
             self.anchor.parameters(),
             probability=self.config.restore_probability,
-            seed=int(torch.randint(2**62, (), generator=self.generator)),
+            seed=drawn.seed,
         )
-        return StepOutput(answer, {"anchor_confidence": confidence})
+        return StepOutput(target, {"anchor_confidence": drawn.confidence})
 
     def forward_logits(self, images: Tensor) -> Tensor:
         """Return the teacher's logits of the batch as it is."""
-        return self.teacher(images)
-
-    @torch.no_grad()
-    def _teach(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the teacher's logits, and the anchor's mean confidence, which decides how they are made."""
-        confidence = self.replayed(self._anchored, images).logits.softmax(dim=1).amax(dim=1).mean()
-        if confidence >= self.config.confidence_threshold:
-            return self.replayed(self._taught, images).logits, confidence
-        draws = [AugmentParams.from_generator(self.generator) for _ in range(self.config.augmentations)]
-        # A pass each: copies that shared one would also share their batch statistics.
-        total = sum(self.replayed(self._taught, augment(images, draw)).logits for draw in draws)
-        return total / len(draws), confidence
-
-    def _anchored(self, images: Tensor) -> StepOutput:
-        return StepOutput(self.anchor(images))
-
-    def _taught(self, images: Tensor) -> StepOutput:
-        return StepOutput(self.teacher(images))
-
-    def _loss(self, answer: Tensor, logits: Tensor) -> Tensor:
-        return symmetric_cross_entropy(answer, logits) if self.config.symmetric else soft_cross_entropy(answer, logits)
+        logits: Tensor = self.teacher(images)
+        return logits

@@ -18,19 +18,18 @@ from driftlaw.components.train_data import TrainData
 
 
 class Gtta(Adapter, name="gtta"):
-    """Minimises the cross-entropy of source images mixed with test images, then of pseudo-labels; all parameters move.
+    """GTTA-MIX trains on training images mixed with test images, then on confident pseudo-labels.
 
-    A pseudo-label is kept where its confidence reaches √c, with c the running mean of the confidence of past batches
-    and of this one. Each image of a source batch as large as the test batch is mixed with the test image whose
-    predicted probabilities are most similar to its own (largest inner product), x = ⅓ test + ⅔ source: domains between
-    the source and the test's. One step on their true labels; then one on the kept pseudo-labels of the test batch. The
-    network normalises with the batch at hand. The answer is the second forward pass of the test batch, between the
-    two steps.
+    A pseudo-label is kept if its confidence reaches √c, where c is the running mean confidence of all batches so far.
+    Each image of a training batch is mixed with the test image whose predicted probabilities are most similar to its
+    own (largest inner product), x = ⅓·test + ⅔·training: domains between training and test. One step minimises the
+    cross-entropy at their true labels, a second one that at the kept pseudo-labels of the test batch. The network uses
+    batch statistics. Logits are those of the test batch between the two updates.
 
-    **Departs from the paper:** a batch of which no pseudo-label is kept takes no second step, where the mean over no
-    label would be NaN and Adam would move on its moments alone; to know that, a GPU is waited for once a step. Source
-    images are drawn with replacement. Of the paper's two ways to make domains in between, mixing and style transfer,
-    this is the first.
+    **Differences from the paper:** a batch without kept pseudo-labels takes no second step: the mean over no label
+    would be NaN and Adam would move on its moments alone. This decision waits for a GPU once per step. Training images
+    are drawn with replacement. Of the paper's two ways to create intermediate domains, mixing and style transfer, this
+    is the first.
     """
 
     title = "GTTA-MIX"
@@ -38,6 +37,7 @@ class Gtta(Adapter, name="gtta"):
     predicts_before_update = False
     needs_train_data = True
     adapts = "all parameters"
+    predicts_before_update = False
     forward_cost, backward_cost = 4, 4
 
     class Config(BatchStatsSettings):
@@ -48,51 +48,44 @@ class Gtta(Adapter, name="gtta"):
         optimizer: Literal["adam", "sgd"] = "adam"
         """``adam`` (betas 0.9 and 0.999) or ``sgd`` (momentum 0.9, Nesterov)."""
         test_share: float = Field(default=1 / 3, ge=0.0, le=1.0)
-        """λ, how much of a mixed image is the test's."""
+        """λ, the share of the test image in a mixed image."""
         confidence_momentum: float = Field(default=0.9, ge=0.0, le=1.0)
-        """How much of the running mean confidence is kept from batch to batch."""
+        """Weight of the old value in the running mean confidence."""
         first_confidence: float = Field(default=0.9, ge=0.0, le=1.0)
-        """What the running mean confidence starts from."""
+        """Initial value of the running mean confidence."""
 
     confidence: Tensor
 
     def configure(self, model: nn.Module) -> None:
-        """Turn on all gradients, and batch statistics."""
+        """Adapt all parameters, with batch statistics."""
         require_grad_(model.parameters())
-        use_batch_stats(model, self.config.share_of_source)
+        use_batch_stats(model, self.config.stored_stats_weight)
 
     def setup(self, train_data: Any) -> None:
-        """Make the optimizer and the running mean confidence."""
+        """Create the optimizer and the running mean confidence."""
         self.train_data = TrainData.of(train_data)
         self.optimizer = make_optimizer(self.config.optimizer, self.model.parameters(), self.config.learning_rate)
         like = next(self.model.parameters())
         start = torch.tensor(self.config.first_confidence, dtype=like.dtype, device=like.device)
-        self.register_buffer("confidence", start)
+        self.add_state("confidence", start, reduce="mean")
+
+    def draw(self, images: Tensor) -> Plan:
+        """Draw a batch of training images."""
+        return Plan(host=self.train_data.draw(images, self.generator))
 
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
-        """Learn from mixed images, answer, then learn from the kept pseudo-labels."""
+        """Train on mixed images, predict, then train on the kept pseudo-labels."""
+        originals, labels = plan.host
         with torch.no_grad():
-            predicted = self.model(images).softmax(dim=1)
-        pseudo_labels, kept = self._keep(predicted)
-        mixed, labels = self._mix(images, predicted)
+            probabilities = self.model(images).softmax(dim=1)
+            confidences, pseudo_labels = probabilities.max(dim=1)
+            self.confidence.lerp_(confidences.mean(), 1 - self.config.confidence_momentum)
+            kept = confidences >= self.confidence.sqrt()
+            partner = most_similar(self.model(originals).softmax(dim=1), probabilities)
+            mixed = torch.lerp(originals, images[partner], self.config.test_share)
         minimize_step(F.cross_entropy(self.model(mixed), labels), self.optimizer)
         logits = self.model(images)
         if kept.any():
             minimize_step(F.cross_entropy(logits[kept], pseudo_labels[kept]), self.optimizer)
-        return StepOutput(
-            logits.detach(), {"kept": kept.to(logits.dtype).mean(), "confidence": self.confidence.clone()}
-        )
-
-    def _keep(self, predicted: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the pseudo-labels (n,) and which of them are kept (n,); the running mean confidence moves."""
-        confidences, pseudo_labels = predicted.max(dim=1)
-        self.confidence.lerp_(confidences.mean(), 1 - self.config.confidence_momentum)
-        return pseudo_labels, confidences >= self.confidence.sqrt()
-
-    @torch.no_grad()
-    def _mix(self, images: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
-        """Return source images, each mixed with its most similar test image, and their labels."""
-        originals, labels = self.train_data.draw(images, self.generator)
-        answers = self.model(originals).softmax(dim=1)
-        partner = most_similar(answers, predicted)
-        return torch.lerp(originals, images[partner], self.config.test_share), labels
+        diagnostics = {"kept": kept.to(logits.dtype).mean(), "confidence": self.confidence.clone()}
+        return StepOutput(logits.detach(), diagnostics)

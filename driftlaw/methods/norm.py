@@ -1,4 +1,4 @@
-"""BN-1: BatchNorm statistics of the batch at hand (Schneider et al., NeurIPS 2020; Nado et al., 2020)."""
+"""BN-1: BatchNorm statistics of the current batch (Schneider et al., NeurIPS 2020; Nado et al., 2020)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from driftlaw.errors import UsageError
 
 
 class Norm(Adapter, name="norm"):
-    """Replaces the stored BatchNorm statistics by those of each batch; no gradient, nothing moves, order is irrelevant.
+    """BN-1 replaces the stored BatchNorm statistics by those of each batch.
 
-    **Departs from the paper:** nothing.
+    No parameter is trained, and the order of the batches does not matter.
+
+    **Differences from the paper:** none.
     """
 
     title = "BN-1"
@@ -28,14 +30,12 @@ class Norm(Adapter, name="norm"):
         """Let every BatchNorm layer use batch statistics."""
         if not batch_norm_layers(model):
             raise UsageError(
-                "norm adapts BatchNorm statistics, and this model has no BatchNorm layer: take source or law"
+                "BN-1 replaces BatchNorm statistics, but the model has no BatchNorm layer. Use the method 'law' or "
+                "'source'."
             )
-        use_batch_stats(model, self.config.share_of_source)
-
-    def update(self, images: Tensor, plan: Plan) -> StepOutput:
-        """Answer the batch with its own statistics."""
-        return self.replayed(self._forward, images)
+        use_batch_stats(model, self.config.stored_stats_weight)
 
     @torch.no_grad()
-    def _forward(self, images: Tensor) -> StepOutput:
+    def update(self, images: Tensor, plan: Plan) -> StepOutput:
+        """Predict the batch with its own statistics."""
         return StepOutput(self.model(images))

@@ -1,4 +1,4 @@
-"""The network as it was trained: the object that says «no adaptation», so that nobody asks whether there is any."""
+"""Source: the model without adaptation, the reference of every table."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from driftlaw.base import Adapter, Plan, StepOutput
 
 
 class Source(Adapter, name="source"):
-    """Answers with the stored statistics and never moves.
+    """Source predicts with the model as it was trained, with stored BatchNorm statistics. Nothing is updated.
 
-    **Departs from the paper:** nothing.
+    **Differences from the paper:** none.
     """
 
     title = "Source"
     adapts = "nothing"
     forward_cost, backward_cost = 1, 0
 
-    def update(self, images: Tensor, plan: Plan) -> StepOutput:
-        """Answer the batch."""
-        return self.replayed(self._forward, images)
-
     @torch.no_grad()
-    def _forward(self, images: Tensor) -> StepOutput:
+    def update(self, images: Tensor, plan: Plan) -> StepOutput:
+        """Predict the batch."""
         return StepOutput(self.model(images))

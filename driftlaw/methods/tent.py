@@ -1,4 +1,4 @@
-"""TENT: entropy minimisation over the norm layers' scale and shift (Wang et al., ICLR 2021), continual: never reset."""
+"""TENT: entropy minimisation over the scale and shift of norm layers (Wang et al., ICLR 2021)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput
 from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.components.losses import entropy
 from driftlaw.components.optimizers import make_optimizer, minimize_step
-from driftlaw.components.parameters import require_grad_, select_parameters
-from driftlaw.errors import UsageError
+from driftlaw.components.parameters import adapt_layers
 
 
 class Tent(Adapter, name="tent"):
-    """Minimises the mean entropy of its answers; the scale and shift of every norm layer move, nothing else.
+    """TENT minimises the mean entropy of its predictions over the scale and shift of all norm layers.
 
-    BatchNorm layers normalize with the batch at hand. One step a batch; the answer is from before it.
+    BatchNorm layers use batch statistics. There is one step per batch. Logits are from before the update.
 
-    **Departs from the paper:** nothing; like the continual benchmarks it is not reset between domains.
+    **Differences from the paper:** it is not reset between domains, as in the continual benchmarks.
     """
 
     title = "TENT"
@@ -32,28 +31,21 @@ class Tent(Adapter, name="tent"):
         """Settings of TENT."""
 
         learning_rate: PositiveFloat = 1e-3
-        """Step size; 1e-3 for CIFAR with Adam, 2.5e-4 for ImageNet with SGD."""
+        """Step size: 1e-3 with Adam for CIFAR, 2.5e-4 with SGD for ImageNet."""
         optimizer: Literal["adam", "sgd"] = "adam"
         """``adam`` (betas 0.9 and 0.999) or ``sgd`` (momentum 0.9, Nesterov)."""
 
     def configure(self, model: nn.Module) -> None:
-        """Turn on the gradients of scale and shift, and batch statistics."""
-        chosen = select_parameters(model, ["norm"])
-        if not chosen:
-            raise UsageError("tent learns the scale and shift of norm layers, and this model has none: take law")
-        require_grad_(chosen.values())
-        use_batch_stats(model, self.config.share_of_source)
+        """Adapt norm layers, with batch statistics."""
+        adapt_layers(model, ["norm"])
+        use_batch_stats(model, self.config.stored_stats_weight)
 
     def setup(self, train_data: Any) -> None:
-        """Make the optimizer."""
-        learning = [value for value in self.model.parameters() if value.requires_grad]
-        self.optimizer = make_optimizer(self.config.optimizer, learning, self.config.learning_rate)
+        """Create the optimizer."""
+        self.optimizer = make_optimizer(self.config.optimizer, self.trainable_parameters(), self.config.learning_rate)
 
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
-        """Answer the batch, then take one step down its entropy."""
-        return self.replayed(self._descend, images)
-
-    def _descend(self, images: Tensor) -> StepOutput:
+        """Predict the batch, then minimise its entropy by one step."""
         logits = self.model(images)
         minimize_step(entropy(logits), self.optimizer)
         return StepOutput(logits.detach())

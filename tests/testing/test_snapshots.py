@@ -77,7 +77,7 @@ def test_attributes_of_contains_plain_values_only(adapter):
     assert attributes["count"] == [1, 2]
     assert attributes["model.0.scale"] == 2.0
     assert "thing" not in attributes
-    assert "_birth" not in attributes
+    assert "_initial_state" not in attributes
 
 
 def test_model_state_contains_gradients_and_buffers():

@@ -1,0 +1,56 @@
+"""Registry of methods by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from driftlaw.errors import UsageError, unknown_name
+from driftlaw.settings import parse
+
+if TYPE_CHECKING:
+    from driftlaw.base.adapter import Adapter
+
+_methods: dict[str, type[Adapter]] = {}
+_OLD_HOOKS = {"prepare": "configure", "build": "setup", "adapt": "draw and update", "answer": "forward_logits"}
+
+
+def register(name: str, kind: type[Adapter]) -> None:
+    """Register a method under a name; a method of the same name is replaced."""
+    _methods[name] = kind
+
+
+def registered_methods() -> dict[str, type[Adapter]]:
+    """Return the methods that have been imported so far, by name."""
+    return _methods
+
+
+def refuse_old_hooks(kind: type[Adapter]) -> None:
+    """Raise if a method is written for the hooks of version 0.1."""
+    old = [name for name in _OLD_HOOKS if name in vars(kind)]
+    if "adapt" in old or (old and getattr(kind.update, "__isabstractmethod__", False)):
+        renamed = ", ".join(f"{name} -> {_OLD_HOOKS[name]}" for name in old)
+        raise UsageError(
+            f"{kind.__name__} defines hooks of driftlaw 0.1 ({renamed}). Rename them as the migration guide in "
+            "CHANGELOG.md shows."
+        )
+
+
+def make_adapter(
+    method: str, model: nn.Module, settings: Mapping[str, Any], *, seed: int = 0, train_data: Any = None
+) -> Adapter:
+    """Return an adapter of a registered method around a copy of ``model``.
+
+    Args:
+        method: name of the method.
+        model: the network.
+        settings: the method's settings; defaults for those that are missing.
+        seed: seed of all random numbers of the method.
+        train_data: training data, for methods that need it.
+    """
+    if method not in _methods:
+        raise unknown_name("method", method, sorted(_methods))
+    kind = _methods[method]
+    return kind(model, parse(kind.Config, settings, where=f"method {method}"), seed=seed, train_data=train_data)

@@ -1,0 +1,275 @@
+"""State of an adapter: snapshot, restore, checked loading, and what optimizers need for both."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Self
+
+import torch
+from pydantic import TypeAdapter
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from driftlaw.base.small_batches import ImageWindow
+from driftlaw.errors import UsageError, combined_error, warn_user
+from driftlaw.execution import Executor
+from driftlaw.execution.locks import ForkSafeRLock
+from driftlaw.settings import Settings
+
+EXTRA_KEYS = {"method", "config", "steps", "optimizers", "generators"}
+MAX_PROBLEMS = 8  # listed in one error
+_RENAMED_PREFIXES = {"recent.": "window."}  # of states saved by version 0.1
+
+
+class AdapterState(nn.Module):
+    """The registered state of an adapter: what it consists of, and how it is reset, saved, loaded and moved."""
+
+    name: str
+    model: nn.Module
+    config: Any
+    window: ImageWindow | None
+    steps: int
+    trainable_names: list[str]
+    _executor: Executor
+    _lock: ForkSafeRLock
+    _initial_state: dict[str, Any]
+    _host_cache: dict[str, Any]
+    _reductions: dict[str, str | None]
+    _warned: set[str]
+
+    def trainable_parameters(self) -> list[nn.Parameter]:
+        """Return the trainable parameters of the model, in the order of ``trainable_names``."""
+        return [self.model.get_parameter(name) for name in self.trainable_names]
+
+    def add_state(self, name: str, value: Tensor, *, reduce: Literal["sum", "mean"] | None = None) -> None:
+        """Register a tensor that is kept between steps, reset, saved, loaded and moved with the adapter.
+
+        Args:
+            name: attribute name.
+            value: initial value.
+            reduce: how values of several ranks are combined; None: each rank keeps its own.
+        """
+        self.register_buffer(name, value)
+        self._reductions[name] = reduce
+
+    def add_parameter_state(self, *names: str) -> None:
+        """Register a tensor of zeros per trainable parameter, under ``name_0``, ``name_1`` and so on, for each name."""
+        for name in names:
+            for index, value in enumerate(self.trainable_parameters()):
+                self.add_state(f"{name}_{index}", torch.zeros_like(value))
+
+    def parameter_state(self, name: str) -> list[Tensor]:
+        """Return the tensors that ``add_parameter_state`` registered; empty if there are none."""
+        values = [self._buffers.get(f"{name}_{index}") for index in range(len(self.trainable_names))]
+        return [value for value in values if value is not None]
+
+    def reset(self) -> None:
+        """Return to the state after construction, bit for bit."""
+        with self._lock, torch.inference_mode(False):
+            restore(self, self._initial_state)
+        self._warned.discard("not finite")
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Return what ``state_dict`` holds besides tensors: method, settings, steps, optimizers, generators."""
+        generators = attributes_of_type(self, torch.Generator)
+        return {
+            "method": self.name,
+            "config": self.config.model_dump(mode="json"),
+            "steps": self.steps,
+            "optimizers": {name: value.state_dict() for name, value in attributes_of_type(self, Optimizer).items()},
+            "generators": {name: value.get_state() for name, value in generators.items()},
+        }
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Restore what ``get_extra_state`` returned."""
+        self.steps = state["steps"]
+        self._host_cache.clear()
+        for name, optimizer in attributes_of_type(self, Optimizer).items():
+            optimizer.load_state_dict(copy.deepcopy(state["optimizers"][name]))
+            self._executor.graphs.clear()  # the moments are other tensors now
+        self._count_steps_on_device()
+        for name, generator in attributes_of_type(self, torch.Generator).items():
+            generator.set_state(state["generators"][name].cpu())
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Continue from a saved state. A state of another method or model is refused before anything changes.
+
+        If settings differ, a warning lists them and this adapter keeps its own, learning rate included. Weights,
+        moments, buffers, the number of steps and the generator are those of the state.
+        """
+        state_dict = renamed_keys(state_dict)
+        differing = check_state(self, state_dict)
+        optimizers = attributes_of_type(self, Optimizer)
+        with self._lock, torch.inference_mode(False):
+            keep_own_source(self, state_dict, self._initial_state)
+            names = {value: name for name, value in self.named_parameters()}
+            result = super().load_state_dict(state_dict, strict=strict, assign=assign)
+        if assign:
+            self._executor.graphs.clear()
+            own = dict(self.named_parameters())
+            for optimizer in optimizers.values():
+                replace_parameters(optimizer, {before: own[name] for before, name in names.items()})
+        if differing:
+            for name, optimizer in optimizers.items():
+                load_options(optimizer, self._initial_state["extra"]["optimizers"][name])
+            self._count_steps_on_device()
+        return result
+
+    def _count_steps_on_device(self) -> None:
+        for optimizer in attributes_of_type(self, Optimizer).values():
+            count_steps_on_device(optimizer)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        self._initial_state["tensors"] = {name: fn(value) for name, value in self._initial_state["tensors"].items()}
+        for optimizer in attributes_of_type(self, Optimizer).values():
+            optimizer.load_state_dict(optimizer.state_dict())  # moves its moments to the parameters' device
+        self._count_steps_on_device()
+        self._executor.model_moved(self.model)
+        return self
+
+
+def attributes_of_type(adapter: nn.Module, kind: type) -> dict[str, Any]:
+    """Return the attributes of an adapter that are instances of a type, by name."""
+    return {name: value for name, value in vars(adapter).items() if isinstance(value, kind)}
+
+
+def snapshot(adapter: AdapterState) -> dict[str, Any]:
+    """Return a copy of everything that a step may change: trainable parameters, buffers, optimizers, generators.
+
+    Frozen parameters of the model are left out, so that a snapshot does not need the memory of a second model.
+    """
+    frozen = {f"model.{name}" for name, value in adapter.model.named_parameters() if not value.requires_grad}
+    tensors = {name: value for name, value in adapter.named_parameters() if name not in frozen}
+    tensors |= dict(adapter.named_buffers())
+    state = {"tensors": {name: value.detach() for name, value in tensors.items()}, "extra": adapter.get_extra_state()}
+    return copy.deepcopy(state)
+
+
+@torch.no_grad()
+def restore(adapter: AdapterState, state: Mapping[str, Any]) -> None:
+    """Set an adapter back, in place, to what ``snapshot`` returned; its image window is emptied."""
+    if adapter.window is not None:
+        adapter.window.clear()
+    own = dict(adapter.named_parameters()) | dict(adapter.named_buffers())
+    for name, value in state["tensors"].items():
+        own[name].copy_(value)
+    adapter.set_extra_state(state["extra"])
+
+
+def renamed_keys(state_dict: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a saved state with today's names."""
+    renamed = {}
+    for name, value in state_dict.items():
+        old = next((prefix for prefix in _RENAMED_PREFIXES if name.startswith(prefix)), "")
+        renamed[_RENAMED_PREFIXES.get(old, "") + name.removeprefix(old)] = value
+    return renamed
+
+
+def check_state(adapter: AdapterState, state_dict: Mapping[str, Any]) -> list[str]:
+    """Raise if a saved state does not belong to an adapter; returns the settings that differ, after a warning."""
+    extra = state_dict.get("_extra_state")
+    if not isinstance(extra, Mapping) or not set(extra) >= EXTRA_KEYS:
+        raise UsageError("The state does not name a method. Pass what an adapter's state_dict() returned.")
+    if extra["method"] != adapter.name:
+        raise UsageError(
+            f"The state was saved by method '{extra['method']}', but this adapter uses '{adapter.name}'. Create the "
+            f"adapter with method='{extra['method']}'."
+        )
+    differing = _differing_settings(adapter.config, extra["config"])
+    if differing:
+        warn_user(
+            f"The saved state was made with other settings: {', '.join(differing)}. This adapter keeps its own "
+            "settings; weights and optimizer moments are loaded."
+        )
+    _check_shapes(adapter, state_dict, differing)
+    return differing
+
+
+def _differing_settings(config: Settings, saved: Mapping[str, Any]) -> list[str]:
+    to_json = TypeAdapter(Any).dump_python
+    fields = type(config).model_fields
+    own = {name: to_json(getattr(config, name), mode="json") for name in fields}
+    then = {name: saved.get(name, to_json(entry.get_default(), mode="json")) for name, entry in fields.items()}
+    return [f"{name} ({then[name]} saved, {own[name]} here)" for name in own if then[name] != own[name]]
+
+
+def _check_shapes(adapter: AdapterState, state_dict: Mapping[str, Any], differing_settings: Sequence[str]) -> None:
+    own, given = _shapes(adapter.state_dict()), _shapes(state_dict)
+    for name, optimizer in attributes_of_type(adapter, Optimizer).items():
+        own |= _group_shapes(name, optimizer.state_dict())
+        given |= _group_shapes(name, state_dict["_extra_state"]["optimizers"].get(name, {}))
+    differing = [name for name in own | given if own.get(name) != given.get(name)]
+    if differing:
+        cause = "belongs to another model"
+        if differing_settings:
+            cause = f"was made with other settings ({', '.join(differing_settings)})"
+        raise combined_error(
+            f"The state {cause} and does not fit:",
+            [
+                f"{name}: expected {own.get(name, 'nothing')}, found {given.get(name, 'nothing')}"
+                for name in differing[:MAX_PROBLEMS]
+            ],
+        )
+
+
+def _shapes(state_dict: Mapping[str, Any]) -> dict[str, tuple[Any, ...] | str]:
+    return {
+        name: tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        for name, value in state_dict.items()
+    }
+
+
+def _group_shapes(name: str, state: Mapping[str, Any]) -> dict[str, tuple[Any, ...] | str]:
+    """Return, for each parameter group of an optimizer's state, the names of its options and its number of tensors."""
+    groups = enumerate(state.get("param_groups", []))
+    return {f"{name} group {number}": (*sorted(group), len(group["params"])) for number, group in groups}
+
+
+def keep_own_source(adapter: AdapterState, state_dict: Mapping[str, Any], initial: dict[str, Any]) -> None:
+    """Add frozen weights that a state of another source model replaces to ``initial``, for a complete reset."""
+    frozen = {f"model.{name}": value for name, value in adapter.model.named_parameters()}
+    replaced = [
+        name
+        for name, value in frozen.items()
+        if name not in initial["tensors"] and name in state_dict and not torch.equal(state_dict[name].to(value), value)
+    ]
+    if replaced:
+        initial["tensors"] |= {name: frozen[name].detach().clone() for name in replaced}
+        warn_user(
+            f"The saved state comes from a different source model (frozen parameter {replaced[0]} differs). All "
+            "weights were loaded from the state. reset() still returns to the model this adapter was created with."
+        )
+
+
+# --- optimizers --------------------------------------------------------------------------------------------------
+
+
+def replace_parameters(optimizer: Optimizer, replacements: Mapping[Tensor, Tensor]) -> None:
+    """Let an optimizer update other tensors instead of its own, with the moments it has for those."""
+    for group in optimizer.param_groups:
+        for index, value in enumerate(group["params"]):
+            other = replacements.get(value, value)
+            if other is not value:
+                group["params"][index] = other
+                if value in optimizer.state:
+                    optimizer.state[other] = optimizer.state.pop(value)
+
+
+def load_options(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
+    """Load the learning rates and other options of a state into an optimizer; its moments stay."""
+    for group, saved in zip(optimizer.param_groups, state["param_groups"], strict=True):
+        group.update({key: value for key, value in saved.items() if key != "params"})
+
+
+def count_steps_on_device(optimizer: Optimizer) -> None:
+    """Let an optimizer count steps on the device of its parameters, because a CUDA graph cannot read the host."""
+    for group in optimizer.param_groups:
+        if "capturable" not in group:  # SGD counts nothing
+            continue
+        group["capturable"] = any(value.is_cuda for value in group["params"])
+        for value in group["params"]:
+            moments = optimizer.state.get(value, {})
+            if isinstance(moments.get("step"), Tensor):
+                moments["step"] = moments["step"].to(value.device if group["capturable"] else "cpu")
