@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from driftlaw.base import Adapter
 
 _MODULE_ATTRIBUTES = frozenset(vars(nn.Module())) - {"training"}
-_IGNORED = _MODULE_ATTRIBUTES | {"_initial_state", "_initial_state"}  # the copy that reset() restores
+_IGNORED = _MODULE_ATTRIBUTES | {"_initial_state"}  # the copy that reset() restores
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 _CODE = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 

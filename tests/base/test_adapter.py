@@ -26,7 +26,7 @@ from driftlaw.base import (
     registered_methods,
 )
 from driftlaw.errors import UsageError
-from driftlaw.execution.locks import Lock
+from driftlaw.execution.locks import ForkSafeRLock
 from driftlaw.testing.fixtures import make_images, tiny_model
 from driftlaw.testing.snapshots import differences, model_state, state_of
 from tests.testing.broken_methods import Good
@@ -218,7 +218,7 @@ def test_threads_that_share_an_adapter_take_turns():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
 def test_a_forked_process_does_not_wait_for_a_thread_that_stayed_behind():
-    lock = Lock()
+    lock = ForkSafeRLock()
     held, done = threading.Event(), threading.Event()
 
     def hold():
