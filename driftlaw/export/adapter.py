@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from driftlaw import __version__
 from driftlaw.base import Adapter
 from driftlaw.base.inputs import ValueCheck, shape_problems
-from driftlaw.base.model_copy import own_copy
+from driftlaw.base.model_copy import copy_model
 from driftlaw.components.batch_norm import batch_norm_layers, freeze_batch_stats, use_batch_stats, uses_batch_stats
 from driftlaw.errors import DriftlawError, UsageError, combined_error
 from driftlaw.export.formats import ExportModels, Format, find_format
@@ -86,7 +86,7 @@ def export_adapter(
         DriftlawError: the file and the model return different logits.
     """
     like = next(adapter.model.parameters())
-    window = adapter.recent
+    window = adapter.window
     if calibration_images is None and window is not None and window.filled:
         calibration_images = window.images[-window.filled :]
     if calibration_images is None:
@@ -118,7 +118,7 @@ def export_model(
         statistics: ``calibration`` computes BatchNorm statistics from the images, ``stored`` keeps the model's.
         metadata: additional plain data to store in the file.
     """
-    model, images = own_copy(model), _check_images(images)
+    model, images = copy_model(model), _check_images(images)
     if statistics == "calibration":
         use_batch_stats(model)
     return _export(model, Path(path), images, statistics, {"method": None, "steps": 0} | dict(metadata or {}))

@@ -66,7 +66,7 @@ def choose_calibration(
         images = load_images(name, count, input_size(model), device=device, data_dir=data_dir).to(device)
         note = f"The method keeps its own statistics. {name} is only used for the comparison." if own_statistics else ""
         return Calibration(images, "calibration", name, note)
-    window = adapter.recent if adapter is not None else None
+    window = adapter.window if adapter is not None else None
     if window is not None and window.filled:
         note = f"No --calibrate given. Statistics are computed from the last {window.filled} images in the window."
         return Calibration(window.images[-window.filled :].to(device), "calibration", "the adapter's window", note)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter
-from driftlaw.base.model_copy import unwrapped
+from driftlaw.base.model_copy import unwrap_model
 from driftlaw.errors import UsageError
 
 
@@ -51,7 +51,7 @@ def extract_model(adapter: Adapter, images: Tensor) -> nn.Module:
     """
     rule = type(adapter).forward_logits
     if rule is Adapter.forward_logits:
-        return copy.deepcopy(unwrapped(adapter.model))
+        return copy.deepcopy(unwrap_model(adapter.model))
     children = {name: copy.deepcopy(child) for name, child in adapter.named_children()}
     try:
         used, logits = _used_models(InferenceModule(rule, children, adapter.config), images)

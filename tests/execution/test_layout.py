@@ -1,0 +1,47 @@
+"""Memory format: channels-last by default, contiguous if the network needs it."""
+
+import pytest
+import torch
+from torch import nn
+
+import driftlaw
+from driftlaw.execution.layout import use_channels_last
+from driftlaw.execution.threads import can_use_threads
+from tests.execution.networks import batches, network, views_features
+
+
+def test_float32_networks_use_channels_last_and_float64_ones_do_not():
+    assert use_channels_last("auto", network())
+    assert not use_channels_last("auto", network(torch.float64))
+    assert use_channels_last("on", network(torch.float64))
+    assert not use_channels_last("off", network())
+    assert not use_channels_last("on", nn.Linear(2, 2))
+    weight = driftlaw.adapt(network(), "norm").model[0].weight
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("method", ["source", "tent", "law"])
+def test_a_network_that_views_its_features_falls_back_to_contiguous(two_threads, method, threads):
+    torch.set_num_threads(threads)
+    assert can_use_threads() is (threads == 2)
+    automatic = driftlaw.adapt(views_features(), method)
+    contiguous = driftlaw.adapt(views_features(), method, channels_last="off")
+    for images in batches(3):
+        assert torch.equal(automatic(images), contiguous(images))
+    assert not automatic.execution_info()["channels_last"]
+    assert automatic.model.conv.weight.is_contiguous()
+
+
+def test_channels_last_on_raises_instead_of_falling_back():
+    with pytest.raises(RuntimeError, match="view size"):
+        driftlaw.adapt(views_features(), "source", channels_last="on")(batches(1)[0])
+
+
+def test_both_formats_give_the_same_logits_up_to_rounding():
+    off, on = (driftlaw.adapt(network(torch.float64), "law", channels_last=mode) for mode in ("off", "on"))
+    assert on.execution_info()["channels_last"]
+    (images,) = batches(1, dtype=torch.float64)
+    torch.testing.assert_close(off(images), on(images), rtol=0, atol=1e-12)
+    # One LAW step amplifies a rounding error of 1e-16 in a gradient by up to η/ε = 1e5.
+    torch.testing.assert_close(off(images), on(images), rtol=0, atol=1e-9)
