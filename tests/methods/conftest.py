@@ -1,4 +1,4 @@
-"""The tiny network that methods are compared on with their hand-written versions."""
+"""The small network on which methods are compared with their reference implementations."""
 
 from __future__ import annotations
 

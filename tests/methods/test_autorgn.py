@@ -1,4 +1,4 @@
-"""Auto-RGN against the version written by hand, in float64, and what it promises."""
+"""Auto-RGN against its reference implementation, in float64, and its properties."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import driftlaw
 from driftlaw.errors import UsageError
 from driftlaw.methods.autorgn import relative_norms
 from driftlaw.profiling import count_flops
-from tests.methods.made_up import batches
+from tests.methods.images import TERMS, batches
 from tests.reference.autorgn import ReferenceAutoRGN
+from tests.reference.tolerance import assert_same_step
 
 
 def group_norm_network() -> nn.Module:
@@ -22,8 +23,8 @@ def group_norm_network() -> nn.Module:
         )
 
 
-def moved_bias(model: nn.Module) -> nn.Module:
-    """Norm biases start at zero, and a zero has no relative norm."""
+def with_norm_bias(model: nn.Module) -> nn.Module:
+    """Set a norm bias that starts at zero, for which the relative norm is undefined."""
     with torch.no_grad():
         model[1].bias.fill_(0.3)
     return model.double()
@@ -31,23 +32,23 @@ def moved_bias(model: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize("learning_rate", [1e-3, 0.05])
 @pytest.mark.parametrize("kind", ["batch norm", "group norm"])
-def test_three_steps_equal_the_hand_written_ones(network, kind, learning_rate):
-    model = network if kind == "batch norm" else moved_bias(group_norm_network())
+def test_steps_equal_the_reference(network, kind, learning_rate):
+    model = network if kind == "batch norm" else with_norm_bias(group_norm_network())
     adapter = driftlaw.adapt(model, "autorgn", learning_rate=learning_rate)
-    by_hand = ReferenceAutoRGN(model, learning_rate=learning_rate)
+    reference = ReferenceAutoRGN(model, learning_rate=learning_rate)
     for images in batches(3):
         output = adapter.step(images)
-        answer, weights = by_hand.step(images)
-        torch.testing.assert_close(output.logits, answer, rtol=0, atol=1e-10)
-        told = dict(
-            zip(adapter.diagnostic_labels()["layer_weights"], output.diagnostics["layer_weights"].tolist(), strict=True)
+        logits, weights = reference.step(images)
+        torch.testing.assert_close(output.logits, logits, rtol=0, atol=1e-12)
+        names = adapter.diagnostic_labels()["layer_weights"]
+        actual = dict(zip(names, output.diagnostics["layer_weights"].tolist(), strict=True))
+        assert actual == pytest.approx(weights, abs=1e-10)
+        assert_same_step(
+            adapter.model, reference.model, reference.gradients, reference.learning_rates, terms=TERMS, lr_rtol=1e-9
         )
-        assert told == pytest.approx(weights, abs=1e-10)
-        for name, value in by_hand.model.named_parameters():
-            torch.testing.assert_close(adapter.model.get_parameter(name).data, value.data, rtol=0, atol=1e-10)
 
 
-def test_batch_norm_tensors_and_the_head_stand_still(network):
+def test_batch_norm_tensors_and_the_head_are_frozen(network):
     adapter = driftlaw.adapt(network, "autorgn", learning_rate=0.1)
     for images in batches(2):
         adapter(images)
@@ -80,7 +81,7 @@ def test_a_batch_without_any_gradient_changes_nothing():
 
 
 def test_a_model_of_batch_norm_and_linear_layers_is_refused_with_a_reason():
-    with pytest.raises(UsageError, match="autorgn learns Conv2d"):
+    with pytest.raises(UsageError, match="Auto-RGN adapts Conv2d"):
         driftlaw.adapt(nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(12, 2)), "autorgn")
 
 

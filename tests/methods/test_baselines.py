@@ -8,7 +8,7 @@ from torch import nn
 
 import driftlaw
 from driftlaw.errors import UsageError
-from tests.methods.made_up import batches
+from tests.methods.images import batches
 from tests.reference.baselines import ReferenceTent, norm_logits
 
 

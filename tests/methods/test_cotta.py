@@ -9,7 +9,7 @@ from torch import nn
 import driftlaw
 from driftlaw.components.augment import AugmentParams, augment
 from driftlaw.profiling import count_flops
-from tests.methods.made_up import batches
+from tests.methods.images import batches
 from tests.reference.cotta import ReferenceCotta
 
 COPIES = 3

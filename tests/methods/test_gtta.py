@@ -12,7 +12,7 @@ from driftlaw.datasets import ArrayImages
 from driftlaw.errors import UsageError
 from driftlaw.models import build_model
 from driftlaw.profiling import count_flops
-from tests.methods.made_up import batches
+from tests.methods.images import batches
 from tests.reference.gtta import ReferenceGtta
 
 

@@ -15,7 +15,7 @@ from driftlaw.components.cache import cache_dir
 from driftlaw.datasets import ArrayImages
 from driftlaw.errors import UsageError
 from driftlaw.profiling import count_flops
-from tests.methods.made_up import batches
+from tests.methods.images import batches
 from tests.reference.rmt import ReferenceRmt
 
 SMALL = {"source_batch_size": 8, "warm_up_images": 24}

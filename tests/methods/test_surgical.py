@@ -9,7 +9,7 @@ from torch import nn
 import driftlaw
 from driftlaw.errors import UsageError
 from driftlaw.profiling import count_flops
-from tests.methods.made_up import batches
+from tests.methods.images import batches
 from tests.reference.surgical import ReferenceSurgical
 
 PARTS = [

@@ -105,7 +105,8 @@ def assert_same_update(
         update_tolerance(gradients, lr, terms=terms, eps=eps, gradient_rtol=gradient_rtol, lr_rtol=lr_rtol)
         + 4 * torch.finfo(expected.dtype).eps * expected.abs()
     )
-    excess = ((actual - expected).abs() / tolerance).nan_to_num(torch.inf)
+    difference = (actual - expected).abs()
+    excess = torch.where(difference == 0, 0.0, difference / tolerance).nan_to_num(torch.inf)
     worst = int(excess.argmax())
     if excess.flatten()[worst] > 1:
         raise AssertionError(
