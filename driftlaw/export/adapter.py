@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from driftlaw import __version__
 from driftlaw.base import Adapter
-from driftlaw.base.inputs import ValueCheck, shape_problems
+from driftlaw.base.inputs import RangeCheck, check_images
 from driftlaw.base.model_copy import copy_model
 from driftlaw.components.batch_norm import batch_norm_layers, freeze_batch_stats, use_batch_stats, uses_batch_stats
-from driftlaw.errors import DriftlawError, UsageError, combined_error
+from driftlaw.errors import DriftlawError, UsageError
 from driftlaw.export.formats import ExportModels, Format, find_format
 from driftlaw.export.inference_module import InferenceModule, extract_model
 from driftlaw.files import atomic_path
@@ -170,9 +170,7 @@ def _export(model: nn.Module, path: Path, images: Tensor, statistics: str, origi
 
 
 def _check_images(images: Tensor) -> Tensor:
-    problems = shape_problems(images) or ValueCheck().problems(images)
-    if problems:
-        raise combined_error("The calibration images cannot be used:", problems)
+    check_images(images, None, RangeCheck())
     return images
 
 

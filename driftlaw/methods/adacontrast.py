@@ -45,7 +45,6 @@ class AdaContrast(Adapter, name="adacontrast"):
     predicts_before_update = False
     adapts = "all parameters, and running statistics"
     updates_running_stats = True
-    predicts_before_update = False
     forward_cost, backward_cost = 5, 2
 
     class Config(ExecutionSettings):

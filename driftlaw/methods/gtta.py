@@ -37,7 +37,6 @@ class Gtta(Adapter, name="gtta"):
     predicts_before_update = False
     needs_train_data = True
     adapts = "all parameters"
-    predicts_before_update = False
     forward_cost, backward_cost = 4, 4
 
     class Config(BatchStatsSettings):
