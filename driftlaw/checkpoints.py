@@ -1,10 +1,10 @@
-"""Checkpoints: torch.save and torch.load of work in progress, atomic and without running code; SIGTERM saves too."""
+"""Checkpoints of work in progress: atomic writes, safe reads, and interrupts that wait until one is written."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -37,20 +37,28 @@ def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
 
 
 @contextmanager
-def sigterm_raises_exit() -> Iterator[None]:
-    """Context manager in which SIGTERM raises SystemExit(143), so that a checkpoint can be written.
+def deferred_interrupts() -> Iterator[Callable[[], BaseException | None]]:
+    """Context manager that defers Ctrl-C and SIGTERM, so that the current step ends and a checkpoint is written.
 
-    Outside the main thread it does nothing, because Python handles signals there only.
+    Yields:
+        A function that returns the exception to raise, or None if no signal has arrived: KeyboardInterrupt for
+        Ctrl-C, SystemExit(143) for SIGTERM. A second signal raises at once. Signals are handled in the main thread
+        only, because Python does not allow it elsewhere.
     """
+    pending: list[BaseException] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+        error = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+        if pending:
+            raise error
+        pending.append(error)
 
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda: None
         return
-    previous = signal.signal(signal.SIGTERM, handle)
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield lambda: pending[0] if pending else None
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -8,7 +8,7 @@ import threading
 import pytest
 import torch
 
-from driftlaw.checkpoints import load_checkpoint, save_checkpoint, sigterm_raises_exit
+from driftlaw.checkpoints import deferred_interrupts, load_checkpoint, save_checkpoint
 from driftlaw.errors import DataError
 
 CPU = torch.device("cpu")
@@ -37,14 +37,23 @@ def test_a_failed_write_keeps_the_previous_checkpoint(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["one.pt"]
 
 
-def test_sigterm_raises_exit_in_the_main_thread_only():
-    handler = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit, match="143"), sigterm_raises_exit():
+def test_a_second_signal_is_not_deferred():
+    with deferred_interrupts() as pending_interrupt:
+        assert pending_interrupt() is None
         signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) is handler
-    with sigterm_raises_exit():
-        installed = signal.getsignal(signal.SIGTERM)
-        thread = threading.Thread(target=lambda: sigterm_raises_exit().__enter__())
-        thread.start()
-        thread.join()
-        assert signal.getsignal(signal.SIGTERM) is installed
+        assert isinstance(pending_interrupt(), SystemExit)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_signals_are_not_handled_in_other_threads():
+    handler, pending = signal.getsignal(signal.SIGTERM), []
+
+    def handle_in_thread():
+        with deferred_interrupts() as pending_interrupt:
+            pending.extend([pending_interrupt(), signal.getsignal(signal.SIGTERM)])
+
+    thread = threading.Thread(target=handle_in_thread)
+    thread.start()
+    thread.join()
+    assert pending == [None, handler]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -13,9 +13,10 @@ from torch import Tensor
 
 from driftlaw._deprecated import renamed_keywords
 from driftlaw.base import Adapter, Batch, Stream
+from driftlaw.checkpoints import deferred_interrupts
 from driftlaw.errors import UsageError
-from driftlaw.evaluation.metrics import OnlineMetrics, six_digits
-from driftlaw.evaluation.resume import ResumableRecord, deferred_interrupts
+from driftlaw.evaluation.metrics import OnlineMetrics, diagnostics_to_json
+from driftlaw.evaluation.resume import ResumableRecord
 from driftlaw.hardware import environment, to_device
 from driftlaw.models import weights_sha256
 from driftlaw.profiling import count_flops, is_gpu_shared, peak_bytes, timed
@@ -70,7 +71,7 @@ def run(
     resumable = ResumableRecord(path, evaluation.header(command), adapter, evaluation.device)
     if path is not None and resumable.finished:
         return read_record(path)
-    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True), resumable:
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True), resumable.open():
         closing = evaluation.run(resumable, checkpoint_seconds, progress)
     return RunRecord(resumable.header, resumable.lines, closing, path)
 
@@ -131,7 +132,7 @@ class _Evaluation:
                 if interrupt:
                     raise interrupt
             closing = self._closing(record, shared_gpu)
-            record.close(closing)
+            record.finish(closing)
         return closing
 
     def _step(self, batch: Batch, segment: int) -> Line:
@@ -211,17 +212,3 @@ def _model_metadata(model: torch.nn.Module) -> Line:
         "parameters": sum(value.numel() for value in model.parameters()),
         "sha256": weights_sha256(model),
     }
-
-
-def diagnostics_to_json(diagnostics: Mapping[str, Tensor | float]) -> dict[str, Any]:
-    """Return diagnostics as a record stores them: six significant digits, None for NaN and infinity.
-
-    >>> diagnostics_to_json({"loss": 0.123456789, "layer_weights": torch.tensor([1.0, float("nan")])})
-    {'loss': 0.123457, 'layer_weights': [1.0, None]}
-    """
-    result: dict[str, Any] = {}
-    for name, value in diagnostics.items():
-        numbers = value.detach().cpu() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
-        rounded = [six_digits(number) for number in numbers.flatten().tolist()]
-        result[name] = rounded if numbers.ndim else rounded[0]
-    return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -156,3 +156,17 @@ def relative_distances(initial: dict[str, Tensor], current: dict[str, Tensor]) -
 def six_digits(value: float) -> float | None:
     """Return a number rounded to six significant digits for a record, or None if it is not finite."""
     return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def diagnostics_to_json(diagnostics: Mapping[str, Tensor | float]) -> dict[str, Any]:
+    """Return diagnostics as a record stores them: six significant digits, None for NaN and infinity.
+
+    >>> diagnostics_to_json({"loss": 0.123456789, "layer_weights": torch.tensor([1.0, float("nan")])})
+    {'loss': 0.123457, 'layer_weights': [1.0, None]}
+    """
+    result: dict[str, Any] = {}
+    for name, value in diagnostics.items():
+        numbers = value.detach().cpu() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+        rounded = [six_digits(number) for number in numbers.flatten().tolist()]
+        result[name] = rounded if numbers.ndim else rounded[0]
+    return result

@@ -1,14 +1,11 @@
-"""Record of a run in progress: checkpoints, resuming, and interrupts that save first."""
+"""Record of a run in progress: lines, checkpoints and resuming."""
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, TracebackType
 from typing import Any
 
 import torch
@@ -68,18 +65,16 @@ class ResumableRecord:
                 self.adapter.load_state_dict(state["adapter"])
                 self.header, self.lines = written[0], written[1 : 1 + state["batches"]]
 
-    def __enter__(self) -> ResumableRecord:
-        if self.path is not None:
-            self._writer = RecordWriter(self.path, keep_lines=1 + len(self.lines) if self.lines else 0)
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Context manager in which lines are written to the file."""
+        if self.path is None:
+            yield
+            return
+        with RecordWriter(self.path, keep_lines=1 + len(self.lines) if self.lines else 0) as self._writer:
             if not self.lines:
                 self._writer.write(self.header)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._writer is not None:
-            self._writer.close()
+            yield
 
     def append(self, line: Line) -> None:
         """Add the line of a batch."""
@@ -91,11 +86,10 @@ class ResumableRecord:
         """Write a checkpoint if the last one is at least ``checkpoint_seconds`` old."""
         if self._writer is not None and time.monotonic() - self._saved_at >= checkpoint_seconds:
             self._writer.sync()
-            state = {"batches": len(self.lines), "adapter": self.adapter.state_dict()}
-            save_checkpoint(state, self.checkpoint)
+            save_checkpoint({"batches": len(self.lines), "adapter": self.adapter.state_dict()}, self.checkpoint)
             self._saved_at = time.monotonic()
 
-    def close(self, closing: Line) -> None:
+    def finish(self, closing: Line) -> None:
         """Write the closing line and delete the checkpoint."""
         if self._writer is not None:
             self._writer.write(closing)
@@ -104,31 +98,3 @@ class ResumableRecord:
 
 def _compared(header: Mapping[str, Any]) -> Line:
     return {key: value for key, value in header.items() if key not in NOT_COMPARED}
-
-
-@contextmanager
-def deferred_interrupts() -> Iterator[Callable[[], BaseException | None]]:
-    """Context manager that defers Ctrl-C and SIGTERM, so that the current batch ends and a checkpoint is written.
-
-    Yields:
-        A function that returns the exception to raise, or None if no signal has arrived: KeyboardInterrupt for
-        Ctrl-C, SystemExit(143) for SIGTERM. A second signal raises at once. Outside the main thread signals are not
-        handled, because Python allows it there only.
-    """
-    pending: list[BaseException] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        error = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
-        if pending:
-            raise error
-        pending.append(error)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
-        return
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: pending[0] if pending else None
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from driftlaw.checkpoints import load_checkpoint, save_checkpoint, sigterm_raises_exit
+from driftlaw.checkpoints import deferred_interrupts, load_checkpoint, save_checkpoint
 from driftlaw.datasets import ImageDataset
 from driftlaw.errors import DataError
 from driftlaw.files import sha256_of
@@ -111,9 +111,9 @@ def train(training: Training, *, progress: Callable[[dict[str, Any]], None] = la
         if not run.epoch:
             record.write(training.header(run.precision))
         try:
-            with sigterm_raises_exit():
+            with deferred_interrupts() as pending_interrupt:
                 while run.epoch < training.recipe.epochs:
-                    line = run.train_epoch()
+                    line = run.train_epoch(pending_interrupt)
                     record.write(line)
                     progress(line)
                     is_last = run.epoch == training.recipe.epochs
@@ -176,13 +176,15 @@ class _TrainingRun:
         # A captured graph reads the learning rate from device memory.
         self.device_rate = torch.zeros((), device=self.device) if on_gpu and self.recipe.capture != "off" else None
 
-    def train_epoch(self) -> dict[str, Any]:
-        """Train on all images once and return the line of the epoch."""
+    def train_epoch(self, interrupt: Callable[[], BaseException | None] = lambda: None) -> dict[str, Any]:
+        """Train on all images once and return the line of the epoch. Raise ``interrupt()`` if it is not None."""
         started = time.perf_counter()
         self.model.train()
         losses = []
         for number, (images, labels) in enumerate(self.batches):
             losses.append(self._step(images, labels, self.epoch + number / len(self.batches)))
+            if (error := interrupt()) is not None:
+                raise error
         loss = float(torch.stack(losses).mean())  # the only time per epoch that the host waits for the device
         self.epoch += 1
         if not math.isfinite(loss):

@@ -124,10 +124,10 @@ def test_an_interrupted_training_resumes_with_the_same_command(cifar10, monkeypa
     complete = json.loads(call(*words, "--out", cifar10 / "a.safetensors"))
     original, lines = loop._TrainingRun.train_epoch, []
 
-    def train_epoch(self):
+    def train_epoch(self, interrupt):
         if len(lines) == 2:
             raise KeyboardInterrupt
-        lines.append(original(self))
+        lines.append(original(self, interrupt))
         return lines[-1]
 
     with monkeypatch.context() as patched:

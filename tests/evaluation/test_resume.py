@@ -10,7 +10,6 @@ import pytest
 import driftlaw
 from driftlaw.errors import UsageError
 from driftlaw.evaluation import METRICS, run
-from driftlaw.evaluation.resume import deferred_interrupts
 from driftlaw.testing.fixtures import SyntheticDataset
 from tests.evaluation.noise_stream import NoiseStream, lines_without_timing
 
@@ -94,15 +93,6 @@ def test_a_signal_ends_the_batch_and_saves(model, tmp_path, number, error):
     run(NoiseStream(), driftlaw.adapt(model, "tent"), record=path, progress=lambda line: batches.append(line["batch"]))
     assert batches == [3, 4, 5]
     assert lines_without_timing(path) == lines_without_timing(complete)
-
-
-def test_a_second_signal_is_not_deferred():
-    with deferred_interrupts() as pending_interrupt:
-        assert pending_interrupt() is None
-        signal.raise_signal(signal.SIGTERM)
-        assert isinstance(pending_interrupt(), SystemExit)
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
 
 
 def test_a_run_in_another_thread_leaves_signals_alone(model):
