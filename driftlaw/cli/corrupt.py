@@ -43,28 +43,18 @@ def corrupt(
 
     Example: driftlaw corrupt cat.jpg cat-sheet.png --contact-sheet
     """
-    from driftlaw.cli.console import progress_bar
-
     if [name is not None, every, sheet].count(True) != 1:
         raise UsageError("Choose exactly one of --name, --all and --contact-sheet.")
     if severity not in SEVERITIES:
         raise UsageError(f"--severity is {severity}, expected 1 to 5.")
-    selected = [(name, severity)] if name is not None else [(n, s) for n in list_corruptions("all") for s in SEVERITIES]
-    find_corruption(selected[0][0])
+    selected = [(n, s) for n in list_corruptions("all") for s in SEVERITIES]
+    if name is not None:
+        selected = [(find_corruption(name).name, severity)]
     paths = _find_images(source, out)
-    written: list[Path] = []
     if sheet:
-        written.append(_write_contact_sheet(paths, out, seed))
+        written = [_write_contact_sheet(paths, out, seed)]
     else:
-        targets = _targets(source, paths)
-        with progress_bar() as bar:
-            task = bar.add_task("corrupt", total=len(paths) * len(selected))
-            for index, (path, target) in enumerate(zip(paths, targets, strict=True)):
-                image = _read(path)
-                for each_name, each_severity in selected:
-                    folder = out / each_name / str(each_severity) if every else out
-                    written.append(_write_corrupted(image, folder / target, each_name, each_severity, seed, index))
-                    bar.update(task, advance=1)
+        written = _write_corrupted(paths, _targets(source, paths), out, selected, seed, in_folders=every)
     if as_json:
         print(json.dumps({"pictures": len(paths), "seed": seed, "written": [str(path) for path in written]}))
     else:
@@ -115,19 +105,29 @@ def _targets(source: Path, paths: list[Path]) -> list[Path]:
     return targets
 
 
-def _write_corrupted(image: Image.Image, target: Path, name: str, severity: int, seed: int, index: int) -> Path:
+def _write_corrupted(
+    paths: list[Path], targets: list[Path], out: Path, selected: list[tuple[str, int]], seed: int, in_folders: bool
+) -> list[Path]:
     import numpy as np
     import torch
     from PIL import Image
 
+    from driftlaw.cli.console import progress_bar
     from driftlaw.corruptions import corrupt as corrupt_images
     from driftlaw.files import atomic_path
 
-    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
-    corrupted = corrupt_images(pixels, name, severity, seed=seed, indices=[index])
-    with atomic_path(target) as path:
-        Image.fromarray(corrupted[0].permute(1, 2, 0).contiguous().numpy()).save(path, format="PNG")
-    return target
+    written = []
+    with progress_bar() as bar:
+        task = bar.add_task("corrupt", total=len(paths) * len(selected))
+        for index, (path, target) in enumerate(zip(paths, targets, strict=True)):
+            pixels = torch.from_numpy(np.array(_read(path))).permute(2, 0, 1)[None]
+            for name, severity in selected:
+                corrupted = corrupt_images(pixels, name, severity, seed=seed, indices=[index])[0]
+                written.append((out / name / str(severity) if in_folders else out) / target)
+                with atomic_path(written[-1]) as file:
+                    Image.fromarray(corrupted.permute(1, 2, 0).contiguous().numpy()).save(file, format="PNG")
+                bar.update(task, advance=1)
+    return written
 
 
 def _write_contact_sheet(paths: list[Path], out: Path, seed: int) -> Path:

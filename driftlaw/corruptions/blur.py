@@ -9,19 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from driftlaw.corruptions.linear import (
-    Bands,
-    apply_bands,
-    correlate,
-    correlation_matrix,
-    gaussian_filter,
-    mirror_index,
-    pad,
-    quantize_rows,
-    sliding_windows,
-    split_into_bands,
-    zoom_matrix,
-)
+from driftlaw.corruptions import linear
 from driftlaw.corruptions.registry import Parameters
 from driftlaw.corruptions.rng import CounterRNG
 
@@ -33,7 +21,7 @@ _DENSE_PIXELS = 1024  # up to this size a blur is one matrix over all pixels, sp
 def gaussian_blur(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
     """Blur with a Gaussian, with edge pixels repeated."""
     (sigma,) = parameters
-    return gaussian_filter(images, sigma)
+    return linear.gaussian_filter(images, sigma)
 
 
 def defocus_blur(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
@@ -41,13 +29,15 @@ def defocus_blur(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Ten
     radius, alias_blur = parameters
     height, width = images.shape[-2:]
     if height * width <= _DENSE_PIXELS:
-        return apply_bands(images, _disk_bands(height, width, radius, alias_blur, images.device))
-    return correlate(images, _disk(radius, alias_blur))
+        return linear.apply_bands(images, _disk_bands(height, width, radius, alias_blur, images.device))
+    return linear.correlate(images, _disk(radius, alias_blur))
 
 
 @lru_cache(maxsize=16)
-def _disk_bands(height: int, width: int, radius: float, alias_blur: float, device: torch.device) -> Bands:
-    return split_into_bands(correlation_matrix(_disk(radius, alias_blur), height, width), height, width, device)
+def _disk_bands(height: int, width: int, radius: float, alias_blur: float, device: torch.device) -> linear.Bands:
+    return linear.split_into_bands(
+        linear.correlation_matrix(_disk(radius, alias_blur), height, width), height, width, device
+    )
 
 
 @lru_cache(maxsize=32)
@@ -59,12 +49,12 @@ def _disk(radius: float, alias_blur: float) -> Tensor:
     rim /= rim.sum()
     # The border of the kernel is mirrored, so that a disk that fills it keeps its sum.
     soft_disk = _correlate_rows(_correlate_rows(disk / disk.sum(), rim).mT, rim).mT
-    return quantize_rows(soft_disk.reshape(1, -1), 24).view(soft_disk.shape)
+    return linear.quantize_rows(soft_disk.reshape(1, -1), 24).view(soft_disk.shape)
 
 
 def _correlate_rows(lines: Tensor, weights: Tensor) -> Tensor:
     reach = len(weights) // 2
-    return pad(lines, 0, reach, mirror_index).unfold(1, len(weights), 1) @ weights
+    return linear.pad(lines, 0, reach, linear.mirror_index).unfold(1, len(weights), 1) @ weights
 
 
 def glass_blur(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
@@ -76,11 +66,11 @@ def glass_blur(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tenso
     """
     sigma, reach, rounds = parameters[0], int(parameters[1]), int(parameters[2])
     height, width = images.shape[-2:]
-    pixels = gaussian_filter(images, sigma).floor().to(torch.float32).flatten(2)
+    pixels = linear.gaussian_filter(images, sigma).floor().to(torch.float32).flatten(2)
     for round_index in range(rounds):
         sources = _glass_source_indices(height, width, reach, rng, round_index)
         pixels = pixels.gather(2, sources[:, None].expand_as(pixels))
-    return gaussian_filter(pixels.view(images.shape), sigma)
+    return linear.gaussian_filter(pixels.view(images.shape), sigma)
 
 
 def _glass_source_indices(height: int, width: int, reach: int, rng: CounterRNG, round_index: int) -> Tensor:
@@ -127,7 +117,7 @@ def directional_blur(images: Tensor, radius: float, sigma: float, rng: CounterRN
     taps = len(weights)
     left = taps - 1 if low < -90 or high > 90 else 0
     wide = torch.nn.functional.pad(images, (left, taps - 1, 0, 0), mode="replicate")
-    runs = sliding_windows(wide.view(-1), images.shape[-1])
+    runs = linear.sliding_windows(wide.view(-1), images.shape[-1])
     total = torch.zeros(images.shape[:3].numel(), images.shape[-1], device=images.device)
     starts = _tap_indices(wide, taps, left, rng.direction("angle", low, high))
     for weight, rows in zip(weights, starts, strict=True):
@@ -151,14 +141,14 @@ def _tap_indices(wide: Tensor, taps: int, left: int, direction: tuple[Tensor, Te
 def _half_gaussian(taps: int, sigma: float) -> tuple[float, ...]:
     """Return the weights of half a Gaussian, without those at the far end that are quantized to zero."""
     weights = torch.exp(-0.5 * (torch.arange(taps, dtype=torch.float64) / sigma) ** 2)
-    return tuple(weight for weight in quantize_rows(weights / weights.sum()).tolist() if weight)
+    return tuple(weight for weight in linear.quantize_rows(weights / weights.sum()).tolist() if weight)
 
 
 def zoom_blur(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
     """Average the image with zooms into its middle."""
     height, width = images.shape[-2:]
     if height * width <= _DENSE_PIXELS:
-        return apply_bands(images, _zoom_bands(height, width, *parameters, images.device))
+        return linear.apply_bands(images, _zoom_bands(height, width, *parameters, images.device))
     return _zoom_average(images, *parameters)
 
 
@@ -167,19 +157,19 @@ def _zoom_factors(end: float, step: float) -> list[float]:
 
 
 @lru_cache(maxsize=16)
-def _zoom_bands(height: int, width: int, end: float, step: float, device: torch.device) -> Bands:
+def _zoom_bands(height: int, width: int, end: float, step: float, device: torch.device) -> linear.Bands:
     factors = _zoom_factors(end, step)
     total = torch.eye(height * width, dtype=torch.float64)
     for factor in factors:
-        total += torch.kron(zoom_matrix(height, factor), zoom_matrix(width, factor))
-    return split_into_bands(quantize_rows(total / (len(factors) + 1)), height, width, device)
+        total += torch.kron(linear.zoom_matrix(height, factor), linear.zoom_matrix(width, factor))
+    return linear.split_into_bands(linear.quantize_rows(total / (len(factors) + 1)), height, width, device)
 
 
 def _zoom_average(images: Tensor, end: float, step: float) -> Tensor:
     factors = _zoom_factors(end, step)
     total = images.clone()
     for factor in factors:
-        rows, columns = (zoom_matrix(size, factor) for size in images.shape[-2:])
+        rows, columns = (linear.zoom_matrix(size, factor) for size in images.shape[-2:])
         total += _apply_sparse_rows(_apply_sparse_rows(images, rows, -2), columns, -1)
     return total / (len(factors) + 1)
 

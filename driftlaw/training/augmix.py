@@ -16,16 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 OPERATIONS = (
-    "autocontrast",
-    "equalize",
-    "posterize",
-    "rotate",
-    "solarize",
-    "shear_x",
-    "shear_y",
-    "translate_x",
-    "translate_y",
-)
+    "autocontrast", "equalize", "posterize", "rotate", "solarize", "shear_x", "shear_y", "translate_x", "translate_y",
+)  # fmt: skip
 NO_OPERATION = len(OPERATIONS)  # after the end of a chain
 WIDTH = 3
 DEPTH = 3
@@ -89,19 +81,6 @@ def augmix(images: Tensor, chains: Chains) -> Tensor:
             changed = _resample(_map_values(changed, operations, levels), maps[step, chain])
         mixed += changed * chains.weights[chain].view(-1, 1, 1, 1)
     return torch.lerp(images.to(torch.float32), mixed, chains.mix_weight.view(-1, 1, 1, 1)).div_(255)
-
-
-def apply_operations(images: Tensor, operations: Tensor, levels: Tensor, signs: Tensor) -> Tensor:
-    """Return uint8 images (n, c, h, w), each with its own operation of its own strength applied.
-
-    Args:
-        images: uint8.
-        operations: (n,), indices into ``OPERATIONS``, or ``NO_OPERATION``.
-        levels: (n,), 0 to 10.
-        signs: (n,), −1 or 1; operations on values ignore it.
-    """
-    maps = affine_maps(images.shape[-2:], operations, levels, signs)
-    return _resample(_map_values(images, operations, levels), maps)
 
 
 # --- operations on values ----------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from driftlaw.corruptions.digital import box_matrix
 @pytest.mark.parametrize(("source", "target"), [(32, 20), (20, 32), (32, 30), (224, 56), (7, 7), (5, 1)])
 def test_box_weights_are_those_of_pillow(source, target):
     line = np.random.default_rng(0).integers(0, 256, source, dtype=np.uint8)
-    real = np.asarray(Image.fromarray(line[None]).resize((target, 1), Image.Resampling.BOX))[0]
-    ours = (box_matrix(source, target, torch.device("cpu")) @ torch.from_numpy(line).double() + 0.5).floor()
-    assert ours.tolist() == real.tolist()
+    expected = np.asarray(Image.fromarray(line[None]).resize((target, 1), Image.Resampling.BOX))[0]
+    result = (box_matrix(source, target, torch.device("cpu")) @ torch.from_numpy(line).double() + 0.5).floor()
+    assert result.tolist() == expected.tolist()
 
 
 def test_contrast_keeps_the_mean_of_every_channel():
@@ -23,8 +23,8 @@ def test_contrast_keeps_the_mean_of_every_channel():
 
 
 def test_a_gray_pixel_turns_red_when_saturation_is_added():
-    grey = torch.full((1, 3, 1, 1), 0.5, dtype=torch.float64)
-    red, green, blue = corrupt(grey, "saturate", 5).flatten().tolist()
+    gray = torch.full((1, 3, 1, 1), 0.5, dtype=torch.float64)
+    red, green, blue = corrupt(gray, "saturate", 5).flatten().tolist()
     assert red == pytest.approx(128 / 255, abs=0.01)
     assert green == blue == pytest.approx(red * 0.8, abs=0.01)
 

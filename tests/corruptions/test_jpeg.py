@@ -12,9 +12,9 @@ from driftlaw.corruptions.rng import CounterRNG
 from driftlaw.datasets import load_dataset
 
 
-def stored(picture, quality):
+def decoded(image, quality):
     file = io.BytesIO()
-    Image.fromarray(picture).save(file, "JPEG", quality=quality)
+    Image.fromarray(image).save(file, "JPEG", quality=quality)
     return np.asarray(Image.open(file))
 
 
@@ -22,9 +22,9 @@ def stored(picture, quality):
 @pytest.mark.parametrize("quality", [7, 25, 50, 80])
 def test_pixels_equal_those_of_libjpeg(quality, size):
     clean = load_dataset("cifar10-embedded").images(np.arange(8))
-    pictures = np.stack([np.asarray(Image.fromarray(one).resize(size[::-1])) for one in clean])
-    images = torch.from_numpy(np.ascontiguousarray(pictures.transpose(0, 3, 1, 2))).float()
-    ours = jpeg_compression(images, (quality,), CounterRNG(0, "jpeg_compression", 1, torch.arange(8)))
-    real = np.stack([stored(picture, quality) for picture in pictures])
+    resized = np.stack([np.asarray(Image.fromarray(one).resize(size[::-1])) for one in clean])
+    images = torch.from_numpy(np.ascontiguousarray(resized.transpose(0, 3, 1, 2))).float()
+    result = jpeg_compression(images, (quality,), CounterRNG(0, "jpeg_compression", 1, torch.arange(8)))
+    expected = np.stack([decoded(image, quality) for image in resized])
     # libjpeg-turbo gives the same bits; another libjpeg may round differently.
-    assert np.abs(ours.permute(0, 2, 3, 1).numpy() - real).mean() < 0.3
+    assert np.abs(result.permute(0, 2, 3, 1).numpy() - expected).mean() < 0.3

@@ -48,8 +48,8 @@ def test_a_sum_of_quantized_weights_does_not_depend_on_its_order():
     ],
 )
 def test_border_modes_fold_indices(border, expected):
-    places = torch.arange(-3, 5)
-    assert border(places, 3).tolist() == expected
+    indices = torch.arange(-3, 5)
+    assert border(indices, 3).tolist() == expected
 
 
 def test_one_pixel_is_its_own_mirror():

@@ -7,12 +7,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from driftlaw.datasets import load_dataset
 from driftlaw.training.augment import crop_and_flip
-from driftlaw.training.augmix import DEPTH, NO_OPERATION, OPERATIONS, WIDTH, Chains, apply_operations, augmix
+from driftlaw.training.augmix import DEPTH, NO_OPERATION, OPERATIONS, WIDTH, Chains, augmix
 from tests.reference import augmix as reference
 
 
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
+
+
+def apply_operations(images, operations, levels, signs):
+    """Return uint8 images, each with one operation applied: AugMix with one chain of one step and no clean image."""
+    ones = torch.ones(len(images))
+    chains = Chains(operations[None, None], levels[None, None], signs[None, None], ones[None], ones)
+    return (augmix(images, chains) * 255).round().to(torch.uint8)
 
 
 @pytest.fixture(scope="module")
@@ -31,19 +38,19 @@ def random_levels(count, highest=10.0, seed=1):
 def test_an_operation_equals_pillows(photographs, name):
     levels, signs = random_levels(len(photographs))
     numbers = torch.full((len(photographs),), OPERATIONS.index(name))
-    found = apply_operations(photographs, numbers, levels, signs)
+    result = apply_operations(photographs, numbers, levels, signs)
     expected = torch.stack(
         [
             reference.operate_on_pixels(image, name, float(level), float(sign))
             for image, level, sign in zip(photographs, levels, signs, strict=True)
         ]
     )
-    difference = (found.int() - expected.int()).abs()
+    difference = (result.int() - expected.int()).abs()
     if name in ("rotate", "shear_x", "shear_y"):  # float32 instead of float64: the last bit can change a rounding
         assert difference.max() <= 1
         assert (difference > 0).float().mean() < 0.005
     else:
-        assert torch.equal(found, expected)
+        assert torch.equal(result, expected)
 
 
 @pytest.mark.parametrize("name", ["autocontrast", "equalize", "translate_x", "translate_y"])
@@ -51,8 +58,8 @@ def test_an_operation_equals_pillows(photographs, name):
 def test_flat_and_oblong_images_equal_pillows_too(name, values):
     image = torch.tensor(values, dtype=torch.uint8).repeat(768)[: 3 * 12 * 20].view(1, 3, 12, 20)
     levels, signs = torch.tensor([9.0]), torch.tensor([-1.0])
-    found = apply_operations(image, torch.tensor([OPERATIONS.index(name)]), levels, signs)
-    assert torch.equal(found[0], reference.operate_on_pixels(image[0], name, 9.0, -1.0))
+    result = apply_operations(image, torch.tensor([OPERATIONS.index(name)]), levels, signs)
+    assert torch.equal(result[0], reference.operate_on_pixels(image[0], name, 9.0, -1.0))
 
 
 def test_an_ended_chain_changes_nothing(photographs):
@@ -75,8 +82,8 @@ def test_every_image_has_its_own_operation(photographs):
 def test_the_mixture_equals_the_reference(photographs):
     images = photographs[:6]
     chains = Chains.from_generator(6, generator(3))
-    found = augmix(images, chains)
-    assert found.dtype == torch.float32
+    result = augmix(images, chains)
+    assert result.dtype == torch.float32
     for number, image in enumerate(images):
         steps = [
             [
@@ -92,7 +99,7 @@ def test_the_mixture_equals_the_reference(photographs):
         ]
         weights = chains.weights[:, number].tolist()
         expected = reference.mix(image, steps, weights, float(chains.mix_weight[number]))
-        difference = (found[number].double() - expected).abs()
+        difference = (result[number].double() - expected).abs()
         assert difference.max() < 0.1  # later operations of a chain can amplify a rounding error
         assert difference.mean() < 3e-4
 
