@@ -26,5 +26,6 @@ html_static_path = ["_static"]
 html_css_files = ["manual.css"]
 html_math_renderer = "mathtext"
 nitpicky = False
+smartquotes = False  # it turns the two dashes of an option into one
 
 write_pages(HERE / "reference")

@@ -21,6 +21,7 @@ from driftlaw.cli import app
 from driftlaw.corruptions.registry import CORRUPTIONS
 
 ORDER = ("law", "norm", "tent", "cotta", "adacontrast", "rmt", "gtta", "autorgn", "surgical", "source")
+COMMAND = "\0"  # marks a line of a help text that is a command
 DIFFERENCES = re.compile(
     r"\*{0,2}(?:Differences|Departs) from the paper:?\*{0,2}:?\s*(?P<text>.*?)(?=\n\n\w+:\n|\Z)", re.DOTALL
 )
@@ -117,8 +118,9 @@ def methods_table() -> str:
         kind = methods[name]
         cost = f"{kind.forward_cost + kind.backward_cost:g} ×"
         needs = "yes" if kind.needs_train_data else "no"
-        rows.append((f"[`{name}`]({name}.md)", kind.title, kind.adapts, needs, cost, kind.paper or ""))
-    return _table(("name", "title", "adapts", "needs training data", "cost per step", "paper"), rows) + "\n"
+        venue = kind.paper.partition(", ")[2] if kind.paper else ""
+        rows.append((f"[`{name}`]({name}.md)", kind.title, kind.adapts, needs, cost, venue))
+    return _table(("name", "title", "adapts", "needs training data", "cost per step", "published"), rows) + "\n"
 
 
 def settings_page() -> str:
@@ -204,14 +206,19 @@ def _leaf_commands(path: str, command: Any) -> list[tuple[str, Any]]:
 
 
 def _command_help(command: Any) -> str:
-    """Return the help text as Markdown; paragraphs whose lines are all commands become code blocks."""
+    """Return the help text as Markdown; lines that are commands become code blocks."""
     text = inspect.cleandoc(command.help or "").replace("\b\n", "").replace("\f", "")
-    blocks = []
-    for block in re.split(r"\n\s*\n", text):
-        lines = [line.strip() for line in block.splitlines()]
-        is_code = all(line.startswith(("driftlaw ", "$ driftlaw ")) for line in lines)
-        blocks.append("```sh\n" + "\n".join(line.removeprefix("$ ") for line in lines) + "\n```" if is_code else block)
-    return "\n\n".join(blocks)
+    text = re.sub(r"^\s*(?:Example: )?(?=(?:driftlaw|python) \S)", COMMAND, text, flags=re.MULTILINE)
+    parts: list[str] = []
+    for line in text.splitlines():
+        is_command, was_command = line.startswith(COMMAND), bool(parts) and parts[-1].startswith("```sh")
+        if is_command and was_command:
+            parts[-1] += "\n" + line.removeprefix(COMMAND)
+        elif is_command:
+            parts += ["```sh\n" + line.removeprefix(COMMAND)]
+        elif line.strip() or not was_command:
+            parts += [line.strip()]
+    return "\n".join(f"\n{part}\n```\n" if part.startswith("```sh") else part for part in parts)
 
 
 def _options(command: Any) -> str:
