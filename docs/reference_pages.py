@@ -213,9 +213,9 @@ def _command_help(command: Any) -> str:
     for line in text.splitlines():
         is_command, was_command = line.startswith(COMMAND), bool(parts) and parts[-1].startswith("```sh")
         if is_command and was_command:
-            parts[-1] += "\n" + line.removeprefix(COMMAND)
+            parts[-1] += "\n" + line.removeprefix(COMMAND).strip()
         elif is_command:
-            parts += ["```sh\n" + line.removeprefix(COMMAND)]
+            parts += ["```sh\n" + line.removeprefix(COMMAND).strip()]
         elif line.strip() or not was_command:
             parts += [line.strip()]
     return "\n".join(f"\n{part}\n```\n" if part.startswith("```sh") else part for part in parts)

@@ -187,11 +187,3 @@ def test_links_within_a_document_lead_to_its_headings(document):
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
     anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
     assert sorted(set(re.findall(r"\]\(#([^)]+)\)", text)) - anchors) == []
-
-
-DIALECT = re.compile(r"«|\btold\b|\bhangs? on\b|\bstands? (in|still)\b|\bat hand\b|said once|\banew\b|\bnobody\b")
-
-
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_documents_are_written_in_plain_english(document):
-    assert DIALECT.findall(text_of(document)) == []
