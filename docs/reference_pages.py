@@ -16,9 +16,10 @@ import typer
 from cost_page import cost_page
 from record_tables import TABLES, method_table
 
-from driftlaw.base import Adapter, BatchStatsSettings, ExecutionSettings, registered_methods
+from driftlaw.base import Adapter, BatchStatsSettings, ExecutionSettings
 from driftlaw.cli import app
 from driftlaw.corruptions.registry import CORRUPTIONS
+from driftlaw.methods import registered_methods
 
 ORDER = ("law", "norm", "tent", "cotta", "adacontrast", "rmt", "gtta", "autorgn", "surgical", "source")
 COMMAND = "\0"  # marks a line of a help text that is a command

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from driftlaw.base import registered_methods
 from driftlaw.corruptions import list_corruptions
+from driftlaw.methods import registered_methods
 
 ROOT = Path(__file__).resolve().parent.parent
 METHODS = sorted(name for name, kind in registered_methods().items() if kind.__module__.startswith("driftlaw.methods."))
