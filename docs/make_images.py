@@ -186,14 +186,14 @@ def speed() -> None:
         "source": "source",
         "norm": "norm",
         "tent": "tent",
-        "plain TENT": "naive TENT",
+        "naive TENT": "naive TENT",
         "law, fast": 'law, preset="fast"',
         "law": "law",
-        "plain LAW": "naive LAW",
+        "naive LAW": "naive LAW",
     }
     figure, axes = plt.subplots(figsize=(6.6, 3))
     values = [times[label] for label in labels]
-    colors = ["#b9b9b9" if "plain" in label or "forward" in label else COLORS["law"] for label in labels]
+    colors = ["#b9b9b9" if label.startswith(("naive", "forward")) else COLORS["law"] for label in labels]
     bars = axes.barh(list(labels.values()), values, color=colors)
     axes.bar_label(bars, fmt="%.1f", padding=4)
     axes.invert_yaxis()

@@ -71,7 +71,7 @@ def cifar10_table() -> str:
             (
                 statistics.mean(errors),
                 title,
-                "yes" if records[0].header["needs_source"] else "no",
+                "yes" if records[0].needs_train_data else "no",
                 f"{statistics.mean(errors):.1f} ± {statistics.stdev(errors):.1f}",
                 f"{published[method]:.1f}",
                 f"{milliseconds[method]:.1f}",
@@ -95,7 +95,7 @@ def embedded_table() -> str:
     rows = [
         (
             TITLES[record.method],
-            "yes" if record.header["needs_source"] else "no",
+            "yes" if record.needs_train_data else "no",
             f"{record.mean_error:.1f}",
             f"{record.mean_error - source:+.1f}".replace("-", "−") if record.method != "source" else "",
             f"{1000 * record.seconds_per_step:.0f}",
@@ -157,7 +157,7 @@ def step_table(path: str, names: dict[str, str]) -> str:
         row = [name]
         for model in models:
             median = cells[label, *model]["milliseconds"]["median"]
-            naive = cells["plain LAW", *model]["milliseconds"]["median"]
+            naive = cells["naive LAW", *model]["milliseconds"]["median"]
             row += [f"{median:.1f}", f"{naive / median:.1f}×"]
         rows.append(row)
     head = [""]
@@ -169,8 +169,8 @@ def step_table(path: str, names: dict[str, str]) -> str:
 
 STEP_ROWS = {
     "forward only": "plain forward pass, float32, no adaptation",
-    "plain TENT": "naive TENT",
-    "plain LAW": "naive LAW",
+    "naive TENT": "naive TENT",
+    "naive LAW": "naive LAW",
     "tent": "`tent`",
     "law": "`law`",
     "law, compiled": "`law`, `compiled=True`",
@@ -194,8 +194,8 @@ def memory_table() -> str:
     """Peak memory of a step on a GPU and on a CPU."""
     parts = []
     for path, labels in (
-        ("bench/step-h200.json", ("forward only", "plain TENT", "plain LAW", "tent", "law", "law, fast")),
-        ("bench/memory-cpu.json", ("forward only", "plain TENT", "plain LAW", "law", "law, recompute")),
+        ("bench/step-h200.json", ("forward only", "naive TENT", "naive LAW", "tent", "law", "law, fast")),
+        ("bench/memory-cpu.json", ("forward only", "naive TENT", "naive LAW", "law", "law, recompute")),
     ):
         record = json.loads((RESULTS / path).read_text(encoding="utf-8"))
         models = list(dict.fromkeys((row["model"], row["batch_size"]) for row in record["rows"]))
