@@ -33,6 +33,7 @@ _MODULES = _table("""
 adapters:methods checks:testing checks.subject:testing.fixtures contract:base,execution contract.execution:execution
 contract.nouns:base.types corruptions.apply:corruptions.pipeline corruptions.catalogue:corruptions.registry
 corruptions.draws:corruptions.rng datasets.batches:datasets.cifar datasets.catalogue:datasets.registry
+datasets.downloads:datasets.download datasets.fetching:datasets.download
 datasets.folder_archives:datasets.folder_archive datasets.folders:datasets.image_folder
 datasets.pictures:datasets.image_files datasets.sources:datasets.protocol ingredients:components
 ingredients.agreement:components.losses ingredients.augmentation:components.augment
@@ -42,9 +43,9 @@ ingredients.source_data:components.train_data loop:evaluation measures:evaluatio
 models.catalogue:models.registry models.folding:models.fold_batch_norm models.foreign:models.checkpoint_formats
 models.libraries:models.hub models.loading:models.load models.normalise:models.normalize places:paths
 probes:profiling,hardware processor:hardware records.measures:records.metrics reports.comparison:reports.published
-reports.measures:reports.columns reports.paper:reports.published
-streams.orders:streams.ordering streams.pixels:streams.image_cache streams.sources:datasets.torch_dataset
-training.augmentations:training.augment training.objectives:training.loss
+reports.measures:reports.columns reports.paper:reports.published streams.orders:streams.ordering
+streams.pixels:streams.image_cache streams.sources:datasets.torch_dataset training.augmentations:training.augment
+training.objectives:training.loss
 """)
 """Old modules of the package, and the modules that now have their names. Other sub-modules keep their name."""
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from driftlaw import paths
+from driftlaw._deprecated import add_old_names
 from driftlaw.datasets.archives import Archive, ArchiveDataset, CorruptedArchive, open_archive
 from driftlaw.datasets.cifar import read_batches, read_class_names
 from driftlaw.datasets.embedded import read_embedded
@@ -113,3 +114,6 @@ def _load_cifar(info: DatasetInfo, folder: Path, split: str) -> ArrayImages:
         warn_user(f"The files in {batches} ({split}, {len(labels)} images) are {origin}.")
     names = read_class_names(layout, batches) or list(info.class_names)
     return ArrayImages(info.name, images, labels, names, {"split": split, "origin": origin, "sha256": digest})
+
+
+add_old_names(__name__)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from driftlaw import __version__
+from driftlaw._deprecated import renamed_keywords
 from driftlaw.base import Adapter
 from driftlaw.base.inputs import RangeCheck, check_images
 from driftlaw.base.model_copy import copy_model
@@ -59,6 +60,7 @@ class ExportResult:
         return fields | {"facts": fields.pop("metadata")}
 
 
+@renamed_keywords(facts="metadata")
 def export_adapter(
     adapter: Adapter,
     path: str | os.PathLike[str],
@@ -101,6 +103,7 @@ def export_adapter(
     return _export(model, Path(path), images, statistics if uses_batch else "own", origin | dict(metadata or {}))
 
 
+@renamed_keywords(facts="metadata")
 def export_model(
     model: nn.Module,
     path: str | os.PathLike[str],

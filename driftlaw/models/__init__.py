@@ -1,5 +1,6 @@
 """Networks with ``forward_features`` and ``forward_head``, and loading of their weights."""
 
+from driftlaw._deprecated import add_old_names
 from driftlaw.models.fold_batch_norm import fold_batch_norm
 from driftlaw.models.load import list_weights, load_model, save_model, verify_weights, weights_sha256
 from driftlaw.models.normalize import NORMALIZATIONS, Normalize
@@ -20,3 +21,5 @@ __all__ = [
     "verify_weights",
     "weights_sha256",
 ]
+
+add_old_names(__name__)
