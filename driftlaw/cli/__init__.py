@@ -1,13 +1,15 @@
-"""The command line, one small file a command; torch is imported inside a command, so ``--help`` answers at once."""
+"""Command line, one file per command. Commands import torch themselves, so that ``--help`` is fast."""
 
 from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Annotated, Any
+from types import FrameType
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -26,30 +28,32 @@ from driftlaw.cli.train import train
 from driftlaw.cli.tune import tune
 from driftlaw.errors import DriftlawError, DriftlawWarning
 
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143  # exit codes after Ctrl-C and SIGTERM, as shells report them
 
 
 class _Commands(TyperGroup):
-    """Says its own last word when a person or a pipe ends a command early, before typer says another."""
+    """Ends commands that were interrupted, or whose reader went away, with one message and an exit code."""
 
-    def invoke(self, ctx: typer.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         try:
-            answer = super().invoke(ctx)
+            result = super().invoke(ctx)
             sys.stdout.flush()
-        except KeyboardInterrupt:
-            typer.echo("driftlaw: interrupted; the same command goes on from here", err=True)
-            raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:  # the reader went away, as `driftlaw list | head` does
+            return result
+        except (KeyboardInterrupt, SystemExit) as stop:
+            if isinstance(stop, SystemExit) and stop.code != TERMINATED:
+                raise
+            typer.echo("driftlaw: Interrupted. Run the same command to resume.", err=True)
+            raise typer.Exit(TERMINATED if isinstance(stop, SystemExit) else INTERRUPTED) from None
+        except BrokenPipeError:  # such as `driftlaw list | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
-        return answer
 
 
 app = typer.Typer(
     name="driftlaw",
     cls=_Commands,
-    help="Adapt a trained network to a drifting stream while it answers.",
-    epilog="A first look, no download: driftlaw run embedded --methods source,norm,law --limit 400",
+    help="Test-time adaptation: update a trained image classifier during inference, without labels.",
+    epilog="To try it without a download: driftlaw run embedded --methods source,norm,law --limit 400",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -62,11 +66,9 @@ app.add_typer(data_app, name="data")
 
 @app.callback(invoke_without_command=True)
 def _options(
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say more, and show where an error came from.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only results and errors.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print debug messages and tracebacks.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only, no progress.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
         typer.echo(__version__)
@@ -77,28 +79,31 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; errors become one message on stderr and an exit code, our warnings a line each."""
+    """Run the command line. An error becomes one message on stderr and an exit code, a warning of ours one line."""
+    before = signal.signal(signal.SIGTERM, _terminate)
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning(warnings.showwarning)
         try:
             app()
-        except DriftlawError as error:
+        except (DriftlawError, OSError) as error:
             logging.debug("", exc_info=error)
             typer.echo(f"driftlaw: {error}", err=True)
-            sys.exit(error.exit_code)
-        except OSError as error:
-            logging.debug("", exc_info=error)
-            typer.echo(f"driftlaw: {error}", err=True)
-            sys.exit(1)
+            sys.exit(error.exit_code if isinstance(error, DriftlawError) else 1)
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
 
-def _show_warning(as_before: Callable[..., None]) -> Callable[..., None]:
-    """Return what tells our own warnings as the other remarks of a command: nobody here typed the line they name."""
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(TERMINATED)  # during a run, the evaluator has its own handler, which saves the state first
 
-    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+
+def _show_warning(default: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that prints driftlaw's warnings without file and line, and others with ``default``."""
+
+    def show(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
         if issubclass(category, DriftlawWarning):
             typer.echo(f"driftlaw: ! {message}", err=True)
         else:
-            as_before(message, category, *where, **more)
+            default(message, category, *location, **more)
 
     return show

@@ -1,45 +1,116 @@
-"""What every command shows of itself: a progress bar where a person looks on, its own command line for a record."""
+"""Progress on stderr: bars on a terminal, one line per start and end of a run elsewhere."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
+
+    from driftlaw.experiments import RunSpec
+    from driftlaw.experiments.context import RunResult
 
 
 def progress_bar() -> Progress:
-    """Return a bar with count, time taken and time left; silent where stderr is no terminal or -q was given."""
+    """Return a progress bar with count, elapsed and remaining time. It is hidden without a terminal and with -q."""
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
+
+    return progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=is_quiet() or not sys.stderr.isatty(),
     )
 
-    silent = is_quiet() or not sys.stderr.isatty()
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=silent,
-    )
+
+class RunProgress:
+    """Progress of several runs; implements ``driftlaw.experiments.runners.ProgressListener``.
+
+    Args:
+        bar: progress bar, which is hidden without a terminal.
+        specs: all runs, in order to number them.
+        cost: estimates the cost of a run, for the remaining time; equal for all runs if None.
+    """
+
+    def __init__(self, bar: Progress, specs: Sequence[RunSpec], cost: Callable[[RunSpec], float] | None = None) -> None:
+        self._bar, self._started_at = bar, time.monotonic()
+        self._cost = {spec.record_path(Path()): cost(spec) if cost else 1.0 for spec in specs}
+        self._done = dict.fromkeys(self._cost, 0.0)
+        self._tasks: dict[Path, TaskID] = {}
+        self._steps: dict[Path, int] = {}
+        self._ended = 0
+        self._total = bar.add_task("all runs", total=sum(self._cost.values())) if len(specs) > 1 else None
+
+    def started(self, spec: RunSpec, steps: int) -> None:
+        """Show the bar of a run, or print that it has started."""
+        key = spec.record_path(Path())
+        self._steps[key] = steps
+        self._tasks[key] = self._bar.add_task(spec.title, total=steps)
+        if self._bar.disable:
+            self._print(f"{spec.title}: started, {steps} steps")
+
+    def stepped(self, spec: RunSpec, done: int) -> None:
+        """Advance the bars."""
+        key = spec.record_path(Path())
+        self._bar.update(self._tasks[key], completed=done)
+        self._advance(key, done / self._steps[key])
+
+    def ended(self, result: RunResult) -> None:
+        """Remove the bar of a run and print its error and time, or why it failed."""
+        from driftlaw.records import read_record
+
+        key = result.spec.record_path(Path())
+        self._advance(key, 1.0)
+        if key in self._tasks:
+            self._bar.remove_task(self._tasks.pop(key))
+        self._ended += 1
+        outcome = f"failed: {result.problem}"
+        if result.record is not None:
+            record = read_record(result.record)
+            seconds = record.closing["timing"]["seconds"] if record.closing else 0.0
+            outcome = f"{record.mean_error:.2f} % error, {format_duration(seconds)}"
+        done, total = sum(self._done.values()), sum(self._cost.values())
+        left = (time.monotonic() - self._started_at) * (total - done) / done if 0 < done < total else 0.0
+        remaining = f"; about {format_duration(left)} left" if left else ""
+        line = f"[{self._ended}/{len(self._cost)}] {result.spec.title}: {outcome}{remaining}"
+        self._print(line, always=bool(result.problem))
+
+    def _advance(self, key: Path, fraction: float) -> None:
+        self._done[key] = fraction * self._cost[key]
+        if self._total is not None:
+            self._bar.update(self._total, completed=sum(self._done.values()))
+
+    def _print(self, line: str, *, always: bool = False) -> None:
+        if always or not is_quiet():
+            self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration with one suitable unit.
+
+    >>> format_duration(3.21), format_duration(200), format_duration(8000)
+    ('3.2 s', '3 min', '2.2 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def is_quiet() -> bool:
-    """Tell whether -q was given."""
+    """Return True if -q was given."""
     return bool(os.environ.get("DRIFTLAW_QUIET"))
 
 
 def command_line() -> str:
-    """Return the command that is running, as a user would type it again."""
+    """Return the running command, as a user would type it."""
     return shlex.join(["driftlaw", *sys.argv[1:]])

@@ -1,123 +1,101 @@
-"""``driftlaw run``: a benchmark, some methods, some seeds; a record each."""
+"""``driftlaw run``: runs methods on a benchmark and writes one record per method and seed."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from driftlaw.cli import options as opt
 
-    from driftlaw.experiments import Cell
+if TYPE_CHECKING:
+    from driftlaw.experiments import RunSpec
     from driftlaw.records import RunRecord
 
 
 def run(
-    preset: Annotated[
-        str, typer.Argument(help="A name of `driftlaw list presets`, a TOML file of your own, or several: A+B.")
-    ] = "embedded",
-    methods: Annotated[str | None, typer.Option(help="Such as source,norm,law; all of the preset by default.")] = None,
-    seeds: Annotated[str, typer.Option(help="Such as 1 or 1,2,3 or 1-5.")] = "1",
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A setting: law.tau=0.6, stream.severity=3, step.precision=float32 (all methods)."),
-    ] = None,
-    network: Annotated[
-        str | None, typer.Option(help="Other weights than the preset's: a name, a file, or embedded.")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(help="Images a domain; all of them by default.")] = None,
-    out: Annotated[Path, typer.Option(help="The folder the records go to.")] = Path("runs"),
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
-    data_dir: Annotated[Path | None, typer.Option(help="Where the data lies; DRIFTLAW_DATA by default.")] = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Run even where a finished record is there; it is replaced.")
-    ] = False,
-    checkpoint_seconds: Annotated[float, typer.Option(help="How much work a kill may cost.")] = 30.0,
-    measures: Annotated[
-        str | None, typer.Option(help="More than error, with commas: calibration, forgetting, drift.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and stop.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    preset: opt.Preset = "embedded",
+    methods: opt.Methods = None,
+    seeds: opt.Seeds = "1",
+    set_: opt.Set = None,
+    model: opt.Model = None,
+    limit: opt.Limit = None,
+    out: Annotated[Path, typer.Option(help="Folder for the records.")] = Path("runs"),
+    device: opt.Device = "auto",
+    data_dir: opt.DataDir = None,
+    overwrite: opt.Overwrite = False,
+    checkpoint_seconds: opt.CheckpointSeconds = 30.0,
+    metrics: opt.Metrics = None,
+    dry_run: opt.DryRun = False,
+    as_json: opt.AsJson = False,
 ) -> None:
-    """Run methods on a stream and print their errors; a record is written for each method and seed.
+    """Run methods on a stream, print their errors and write one record per method and seed.
 
-    A killed run goes on from its last checkpoint when the same command is given again, and ends in the same record.
+    Running the same command again resumes an interrupted run and reuses finished records. A record that was made with
+    other weights or by an incompatible version is renamed to NAME.old, and the run starts again.
 
-    Methods that need the training data are handed the train split of the stream's dataset, or of the one that
-    --set stream.source names.
+    Methods that need training data use the train split of the stream's dataset, or the dataset given with
+    --set stream.train_data=NAME.
 
-    Such as
+    For example:
 
     driftlaw run embedded --methods source,norm,law --limit 400
 
     driftlaw run cifar10-c --seeds 1-3 --device cuda --set law.learning_rate=5e-4
     """
-    from driftlaw.experiments import plan_run
+    from driftlaw.cli.console import RunProgress, command_line, progress_bar
+    from driftlaw.experiments import RunContext, RunOptions, plan_run
+    from driftlaw.experiments.context import RunResult
+    from driftlaw.hardware import pick_device
 
-    cells = plan_run(
+    specs = plan_run(
         preset,
         assignments=set_ or [],
         limit=limit,
         methods=methods,
         seeds=seeds,
-        measures=names(measures),
-        network=network,
+        metrics=opt.split_names(metrics),
+        model=model,
     )
     if dry_run:
-        _print_plan(cells, out, as_json)
+        _print_plan(specs, out, as_json)
         return
-    records = _run_all(cells, out, device, data_dir, again=again, checkpoint_seconds=checkpoint_seconds)
+    context = RunContext(pick_device(device), data_dir)
+    context.check(specs)  # reports all errors before the first run starts
+    options = RunOptions(
+        out,
+        overwrite=overwrite,
+        replace_incompatible=True,
+        command=command_line(),
+        checkpoint_seconds=checkpoint_seconds,
+    )
+    records = []
+    with progress_bar() as bar:
+        progress = RunProgress(bar, specs)
+        for spec in specs:
+            records.append(context.run(spec, options, progress))
+            progress.ended(RunResult(spec, records[-1].path))
     if as_json:
         print(json.dumps({"runs": [summary(record) for record in records]}))
     else:
         print_table(records)
 
 
-def _run_all(cells: Sequence[Cell], out: Path, device: str, data_dir: Path | None, **how: Any) -> list[RunRecord]:
-    """Run every cell; what is wrong with any of them is found before the first one starts."""
-    from driftlaw.cli.console import command_line, progress_bar
-    from driftlaw.experiments import Workbench
-    from driftlaw.hardware import pick_device
-
-    bench = Workbench(pick_device(device), data_dir)
-    bench.check(cells)
-    records = []
-    with progress_bar() as bar:
-        for cell in cells:
-            task = bar.add_task(f"{cell.method:>8} seed {cell.seed}", total=None)
-            record = bench.run(
-                cell,
-                out,
-                command=command_line(),
-                started=lambda steps, task=task: bar.update(task, total=steps),
-                progress=lambda line, task=task: bar.update(task, completed=line["batch"] + 1),
-                **how,
-            )
-            bar.update(task, total=len(record.batches), completed=len(record.batches))
-            records.append(record)
-    return records
-
-
-def names(text: str | None) -> list[str]:
-    """Read names with commas: ``source, law``."""
-    return [name.strip() for name in text.split(",") if name.strip()] if text else []
-
-
-def _print_plan(cells: Sequence[Cell], out: Path, as_json: bool) -> None:
-    told = [
-        {"method": cell.method, "seed": cell.seed, "settings": cell.settings, "record": str(cell.sink(out))}
-        for cell in cells
+def _print_plan(specs: Sequence[RunSpec], out: Path, as_json: bool) -> None:
+    rows = [
+        {"method": spec.method, "seed": spec.seed, "settings": spec.settings, "record": str(spec.record_path(out))}
+        for spec in specs
     ]
-    first = cells[0]
+    first = specs[0]
     if as_json:
-        print(json.dumps({"stream": first.stream, "source": first.source, "model": first.model, "cells": told}))
+        print(json.dumps({"stream": first.stream, "source": first.train_data, "model": first.model, "cells": rows}))
         return
     print(f"stream: {first.stream}\nmodel:  {first.model}")
-    for cell in told:
-        print(f"{cell['method']} seed {cell['seed']} {cell['settings']} -> {cell['record']}")
+    for row in rows:
+        print(f"{row['method']} seed {row['seed']} {row['settings']} -> {row['record']}")
 
 
 def summary(record: RunRecord) -> dict[str, Any]:
@@ -133,7 +111,7 @@ def summary(record: RunRecord) -> dict[str, Any]:
 
 
 def print_table(records: Sequence[RunRecord]) -> None:
-    """Print the tables of some records with what they measured beside error, and where the records are."""
+    """Print a table of records with their extra metrics."""
     from rich.console import Console
 
     from driftlaw.reports import render_terminal
@@ -142,7 +120,10 @@ def print_table(records: Sequence[RunRecord]) -> None:
     measured = {name for record in records for name in record.header.get("measures", {})}
     columns = [column for name, column in COLUMN_FOR_METRIC.items() if name in measured]
     Console().print(render_terminal(records, ("error", *columns, "ms", "flops") if columns else ()))
-    folders = {str(record.path.parent) for record in records if record.path}
-    print(
-        f"records in {', '.join(sorted(folders))}; `driftlaw report {' '.join(sorted(folders))}` makes a page of them"
-    )
+    print_folders(records)
+
+
+def print_folders(records: Sequence[RunRecord]) -> None:
+    """Print where records are stored, and the command that makes a report of them."""
+    folders = sorted({str(record.path.parent) for record in records if record.path})
+    print(f"Records are in {', '.join(folders)}. `driftlaw report {' '.join(folders)}` makes a report of them.")

@@ -2,5 +2,6 @@
 
 from driftlaw.evaluation.evaluator import run
 from driftlaw.evaluation.metrics import METRICS, diagnostics_to_json
+from driftlaw.evaluation.resume import RecordMismatchError
 
-__all__ = ["METRICS", "diagnostics_to_json", "run"]
+__all__ = ["METRICS", "RecordMismatchError", "diagnostics_to_json", "run"]

@@ -20,6 +20,17 @@ from driftlaw.records.writer import existing_lines
 NOT_COMPARED = ("timing", "command", "commit")  # header fields that may differ between a run and its continuation
 
 
+class RecordMismatchError(UsageError):
+    """A record file contains a different run. ``differing`` lists the header fields that differ."""
+
+    def __init__(self, path: Path, differing: list[str]) -> None:
+        super().__init__(
+            f"{path} contains the record of a different run (differing: {', '.join(differing)}). "
+            "Choose another path for the record, or delete this file."
+        )
+        self.differing = differing
+
+
 class ResumableRecord:
     """Header and batch lines of a run, and the file and checkpoint they are written to.
 
@@ -32,7 +43,7 @@ class ResumableRecord:
         device: device of the adapter's model.
 
     Raises:
-        UsageError: if ``path`` contains the record of a different run.
+        RecordMismatchError: if ``path`` contains the record of a different run.
     """
 
     def __init__(self, path: Path | None, header: Line, adapter: Adapter, device: torch.device) -> None:
@@ -53,11 +64,8 @@ class ResumableRecord:
     def _resume(self, written: list[Line], device: torch.device) -> None:
         ours, theirs = _compared(self.header), _compared(written[0])
         if ours != theirs:
-            differing = [key for key in ours | theirs if ours.get(key) != theirs.get(key)]
-            raise UsageError(
-                f"{self.path} contains the record of a different run (differing: {', '.join(differing)}). "
-                "Choose another path for the record, or delete this file."
-            )
+            assert self.path is not None
+            raise RecordMismatchError(self.path, [key for key in ours | theirs if ours.get(key) != theirs.get(key)])
         self.finished = bool(written[-1].get("closing"))
         if not self.finished and self.checkpoint.exists():
             state = load_checkpoint(self.checkpoint, device)

@@ -1,7 +1,16 @@
-"""The paper's tables and figures as cells: planned, run, skipped where their record is there."""
+"""Experiments: the paper's tables and figures as lists of runs, their execution, and tuning on held-out corruptions."""
 
-from driftlaw.experiments.context import Workbench
+from driftlaw.experiments.context import RunContext, RunOptions
 from driftlaw.experiments.paper import EXPERIMENTS, Experiment, plan_experiment
-from driftlaw.experiments.run_spec import Cell, parse_seeds, plan_run
+from driftlaw.experiments.run_spec import RunSpec, parse_seeds, plan_run
 
-__all__ = ["EXPERIMENTS", "Cell", "Experiment", "Workbench", "parse_seeds", "plan_experiment", "plan_run"]
+__all__ = [
+    "EXPERIMENTS",
+    "Experiment",
+    "RunContext",
+    "RunOptions",
+    "RunSpec",
+    "parse_seeds",
+    "plan_experiment",
+    "plan_run",
+]

@@ -1,33 +1,34 @@
-"""What lies on this machine of what cells need: weights, images, training data; and what can stand in for them."""
+"""Inventory of the models, streams and training data that are available on this machine, and their fallback."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from driftlaw.datasets import dataset_info, load_dataset
 from driftlaw.errors import DriftlawError
-from driftlaw.experiments.run_spec import EMBEDDED, Cell, weights_of, with_weights
+from driftlaw.experiments.run_spec import EMBEDDED, RunSpec, resolve_weights, with_weights
 from driftlaw.methods import registered_methods
 from driftlaw.models import load_model, weights_sha256
 from driftlaw.records.jsonl import content_hash
 from driftlaw.settings import read_preset
 from driftlaw.streams import make_stream
 
-STOOD_IN_FOR = "cifar10"  # the embedded images are CIFAR-10's, and so is what the embedded network answers
+FALLBACK_FOR = "cifar10"  # the embedded images are CIFAR-10 test images, and the embedded model has its classes
 
 
 @dataclass(frozen=True)
-class Found:
-    """A network or a stream that is there, or the problem with it.
+class AssetStatus:
+    """Properties of a model, stream or training set, or the reason why it cannot be used.
 
     Attributes:
-        problem: what is missing and how to get it; empty where all is well.
-        classes: how many the network answers, or the stream has; None where nobody knows.
-        sha256: of the network's weights.
-        steps: of the stream.
-        images: of the stream, those of all its domains.
+        problem: what is missing and how to get it. Empty if the asset is available.
+        classes: number of classes, None if unknown.
+        sha256: hash of the weights of a model.
+        steps: number of batches of a stream.
+        images: number of images of a stream, over all domains.
     """
 
     problem: str = ""
@@ -37,115 +38,115 @@ class Found:
     images: int = 0
 
 
-class Stock:
-    """Looks at each thing that cells need once, on the CPU.
+class AssetInventory:
+    """Looks up what runs need. Each asset is loaded once, on the CPU.
 
     Args:
-        data_dir: where data and weights lie, where it is not the default folder.
+        data_dir: folder with data and weights; the default folder if None.
     """
 
     def __init__(self, data_dir: Path | None = None) -> None:
         self.data_dir = data_dir
-        self._seen: dict[str, Found] = {}
+        self._known: dict[str, AssetStatus] = {}
 
-    def network(self, weights: str) -> Found:
-        """Return what is known of some weights."""
-        return self._look(f"network {weights}", lambda: self._load_network(weights))
+    def model(self, weights: str) -> AssetStatus:
+        """Return the status of a model by its weights."""
 
-    def stream(self, cell: Cell) -> Found:
-        """Return what is known of the stream of a cell."""
-        return self._look(f"stream {content_hash(dict(cell.stream))}", lambda: self._open_stream(cell))
+        def load() -> AssetStatus:
+            model = load_model(weights, folder=self.data_dir)
+            info: Mapping[str, Any] = getattr(model, "info", {})
+            return AssetStatus(classes=info.get("num_classes"), sha256=weights_sha256(model))
 
-    def training_data(self, cell: Cell) -> Found:
-        """Return what is known of the training data that the method of a cell is handed."""
-        name = cell.source_dataset
-        return self._look(f"train {name}", lambda: self._load_training_data(name))
+        return self._status(f"model {weights}", load)
 
-    def _look(self, key: str, look: Callable[[], Found]) -> Found:
-        if key not in self._seen:
+    def stream(self, spec: RunSpec) -> AssetStatus:
+        """Return the status of the stream of a run."""
+
+        def load() -> AssetStatus:
+            stream = make_stream(spec.stream, data_dir=self.data_dir)
+            images = len(stream) * stream.settings.batch_size
+            return AssetStatus(classes=stream.num_classes, steps=len(stream), images=images)
+
+        return self._status(f"stream {content_hash(dict(spec.stream))}", load)
+
+    def train_data(self, spec: RunSpec) -> AssetStatus:
+        """Return the status of the training data of a run."""
+        name = spec.train_dataset
+
+        def load() -> AssetStatus:
+            if "train" not in dataset_info(name).splits:
+                return AssetStatus(f"{name} has no train split.")
+            return AssetStatus(classes=load_dataset(name, data_dir=self.data_dir, split="train").num_classes)
+
+        return self._status(f"train {name}", load)
+
+    def _status(self, key: str, load: Callable[[], AssetStatus]) -> AssetStatus:
+        if key not in self._known:
             try:
-                self._seen[key] = look()
+                self._known[key] = load()
             except DriftlawError as error:
-                self._seen[key] = Found(str(error))
-        return self._seen[key]
+                self._known[key] = AssetStatus(str(error))
+        return self._known[key]
 
-    def _load_network(self, weights: str) -> Found:
-        model = load_model(weights, folder=self.data_dir)
-        return Found(classes=model.info.get("num_classes"), sha256=weights_sha256(model))
-
-    def _open_stream(self, cell: Cell) -> Found:
-        stream = make_stream(cell.stream, data_dir=self.data_dir)
-        images = len(stream) * stream.settings.batch_size
-        return Found(classes=stream.num_classes, steps=len(stream), images=images)
-
-    def _load_training_data(self, name: str) -> Found:
-        if "train" not in dataset_info(name).splits:
-            return Found(f"{name} has no training data")
-        images = load_dataset(name, data_dir=self.data_dir, split="train")
-        return Found(classes=images.num_classes)
-
-    # --- of a cell ---------------------------------------------------------------------------------------------------
-
-    def problems(self, cell: Cell) -> list[str]:
-        """Return what keeps a cell's network and stream from being run; nothing where they are there."""
-        network, stream = self.network(cell.model["weights"]), self.stream(cell)
-        found = [found.problem for found in (stream, network) if found.problem]
-        if not found and None not in (network.classes, stream.classes) and network.classes != stream.classes:
-            found.append(
-                f"the network {cell.model['weights']} answers {network.classes} classes, the stream has "
-                f"{stream.classes}: take other weights, or other datasets"
+    def problems(self, spec: RunSpec) -> list[str]:
+        """Return what prevents the model and the stream of a run from being used; empty if nothing does."""
+        model, stream = self.model(spec.model["weights"]), self.stream(spec)
+        problems = [status.problem for status in (stream, model) if status.problem]
+        if not problems and None not in (model.classes, stream.classes) and model.classes != stream.classes:
+            problems.append(
+                f"The model {spec.model['weights']} has {model.classes} output classes, but the stream has "
+                f"{stream.classes}. Use other weights, or another dataset."
             )
-        return found
+        return problems
 
-    def all_problems(self, cell: Cell) -> list[str]:
-        """Return what keeps a cell from being run, the training data of its method counted in."""
-        needed = self.training_data(cell).problem if cell.needs_train_data else ""
-        return self.problems(cell) or ([f"the training data is needed, and {needed}"] if needed else [])
+    def all_problems(self, spec: RunSpec) -> list[str]:
+        """Return what prevents a run, including missing training data."""
+        missing = self.train_data(spec).problem if spec.needs_train_data else ""
+        return self.problems(spec) or ([f"The method needs training data. {missing}"] if missing else [])
 
-    def work(self, cell: Cell) -> float:
-        """Return how much there is to do, in forward passes of one image."""
-        kind = registered_methods()[cell.method]
-        return self.stream(cell).images * (kind.forward_cost + kind.backward_cost)
-
-
-# --- stand-ins -------------------------------------------------------------------------------------------------------
+    def cost(self, spec: RunSpec) -> float:
+        """Return the estimated cost of a run, in forward passes of one image."""
+        method = registered_methods()[spec.method]
+        return self.stream(spec).images * (method.forward_cost + method.backward_cost)
 
 
-def with_embedded(cell: Cell) -> Cell:
-    """Return the cell on the embedded images and the embedded network, under their name."""
+# --- fallback and other models ---------------------------------------------------------------------------------------
+
+
+def has_fallback(spec: RunSpec) -> bool:
+    """Return True if the embedded images and model may replace those of a run."""
+    return spec.stream["dataset"] == FALLBACK_FOR and not spec.stream.get("archive")
+
+
+def embedded_fallback(spec: RunSpec) -> RunSpec:
+    """Return the run on the embedded images and the embedded model, under the preset name ``embedded``."""
     model = read_preset(EMBEDDED)["model"]
-    return replace(with_weights(_with_embedded_images(cell), model["weights"]), preset=EMBEDDED, model=model)
+    return replace(with_weights(_with_embedded_images(spec), model["weights"]), preset=EMBEDDED, model=model)
 
 
-def has_stand_in(cell: Cell) -> bool:
-    """Tell whether the embedded default may stand in for what a cell needs."""
-    return cell.stream["dataset"] == STOOD_IN_FOR and not cell.stream.get("archive")
+def with_model(specs: Sequence[RunSpec], model: str, inventory: AssetInventory) -> list[RunSpec]:
+    """Return the runs with another model, under a preset name that includes its weights.
 
-
-def with_network(cells: Sequence[Cell], network: str, stock: Stock) -> list[Cell]:
-    """Return cells of another network, under a name that tells them from the benchmark's own.
-
-    Images that are not there are stood in for by the embedded ones, where these are of the same dataset.
+    If the images of a run are missing and the embedded images are of the same dataset, these are used.
 
     Args:
-        cells: whose network is exchanged.
-        network: ``embedded``, or what ``load_model`` takes.
-        stock: what lies on this machine.
+        specs: runs whose model is replaced.
+        model: ``embedded``, or weights that ``load_model`` accepts.
+        inventory: available assets.
     """
-    weights = weights_of(network)
-    return [_with_network(cell, weights, stock) for cell in cells]
+    weights, embedded = resolve_weights(model), read_preset(EMBEDDED)
+    changed = []
+    for spec in specs:
+        if spec.model["weights"] != weights:
+            if has_fallback(spec) and inventory.stream(spec).problem:
+                spec = _with_embedded_images(spec)
+            spec = with_weights(spec, weights)
+            if spec.model == embedded["model"] and spec.stream["dataset"] == embedded["stream"]["dataset"]:
+                spec = replace(spec, preset=EMBEDDED)
+        changed.append(spec)
+    return changed
 
 
-def _with_network(cell: Cell, weights: str, stock: Stock) -> Cell:
-    if cell.model["weights"] == weights:
-        return cell
-    if has_stand_in(cell) and stock.stream(cell).problem:
-        cell = _with_embedded_images(cell)
-    other = with_weights(cell, weights)
-    is_embedded = other.model == read_preset(EMBEDDED)["model"] and cell.stream["dataset"] != STOOD_IN_FOR
-    return replace(other, preset=EMBEDDED) if is_embedded else other
-
-
-def _with_embedded_images(cell: Cell) -> Cell:
-    images = read_preset(EMBEDDED)["stream"]["dataset"]
-    return replace(cell, stream=dict(cell.stream) | {"dataset": images}, source=cell.source_dataset)
+def _with_embedded_images(spec: RunSpec) -> RunSpec:
+    dataset = read_preset(EMBEDDED)["stream"]["dataset"]
+    return replace(spec, stream={**spec.stream, "dataset": dataset}, train_data=spec.train_dataset)

@@ -1,10 +1,12 @@
-"""Where cells are run: a device, and what the last cell needed of it, so that the next one need not load it again."""
+"""Run context: executes runs on one device and keeps the model, images and training data of the last run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -14,8 +16,8 @@ from driftlaw.base import Adapter
 from driftlaw.components.cache import cache_dir
 from driftlaw.components.train_data import TrainData
 from driftlaw.datasets import load_dataset
-from driftlaw.errors import DataError, UsageError, collected
-from driftlaw.experiments.run_spec import Cell
+from driftlaw.errors import DataError, UsageError, combined_error, warn_user
+from driftlaw.experiments.run_spec import RunSpec
 from driftlaw.hardware import keep_freed_memory
 from driftlaw.methods import make_adapter
 from driftlaw.models import load_model, weights_sha256
@@ -23,149 +25,194 @@ from driftlaw.records import RecordWriter, RunRecord
 from driftlaw.streams import CorruptedStream, make_stream
 
 
-class Workbench:
-    """Runs cells one after the other; the network, the images and the training data of the last one are kept.
+@dataclass(frozen=True)
+class RunOptions:
+    """How runs are executed, the same for all runs of a command. Plain picklable data.
+
+    Attributes:
+        out: folder for the records.
+        device: such as ``cuda``.
+        data_dir: folder with data and weights; the default folder if None.
+        overwrite: re-run and overwrite finished records.
+        replace_incompatible: if a record is from other weights or an incompatible version, rename it and run again.
+        compress: compress finished records.
+        command: command line to store in the records.
+        checkpoint_seconds: seconds between checkpoints.
+        threads: CPU threads per worker process; torch's default if 0.
+    """
+
+    out: Path
+    device: str = "cpu"
+    data_dir: Path | None = None
+    overwrite: bool = False
+    replace_incompatible: bool = False
+    compress: bool = False
+    command: str = ""
+    checkpoint_seconds: float = 30.0
+    threads: int = 0
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Result of a run: the path of its record, or the reason why there is none. Plain picklable data."""
+
+    spec: RunSpec
+    record: Path | None = None
+    problem: str = ""
+
+
+class ProgressListener(Protocol):
+    """Receives the progress of runs. Runners make one call at a time."""
+
+    def started(self, spec: RunSpec, steps: int) -> None:
+        """Called before the first step of a run."""
+
+    def stepped(self, spec: RunSpec, done: int) -> None:
+        """Called with the number of finished steps of a run."""
+
+    def ended(self, result: RunResult) -> None:
+        """Called when a run has finished or failed."""
+
+
+class RunContext:
+    """Executes runs one after another. The model, images and training data of the last run are kept for the next.
 
     Args:
-        device: where networks and images go.
-        data_dir: where data and weights lie, where it is not the default folder.
+        device: device for models and images.
+        data_dir: folder with data and weights; the default folder if None.
     """
 
     def __init__(self, device: torch.device, data_dir: Path | None = None) -> None:
         self.device, self.data_dir = device, data_dir
         if device.type == "cpu":
-            keep_freed_memory()  # every step asks for the same blocks again
-        self._networks: dict[str, nn.Module] = {}
-        self._sources: dict[str, TrainData] = {}
+            keep_freed_memory()  # every step allocates blocks of the same sizes
+        self._models: dict[str, nn.Module] = {}
+        self._train_data: dict[str, TrainData] = {}
         self._stream: CorruptedStream | None = None
 
-    # --- what a cell needs -------------------------------------------------------------------------------------------
-
-    def network(self, weights: str) -> nn.Module:
-        """Return a trained network on the device; one at a time is kept."""
-        if weights not in self._networks:
-            self._networks.clear()
+    def model(self, weights: str) -> nn.Module:
+        """Return a trained model on the device. The last one is kept."""
+        if weights not in self._models:
+            self._models.clear()
             model = load_model(weights, folder=self.data_dir)
-            self._networks[weights] = model.to(self.device, memory_format=torch.channels_last)
-        return self._networks[weights]
+            self._models[weights] = model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return self._models[weights]
 
-    def stream(self, cell: Cell) -> CorruptedStream:
-        """Return the stream of a cell; it shares the corrupted images of the last one where they are the same."""
+    def stream(self, spec: RunSpec) -> CorruptedStream:
+        """Return the stream of a run. It shares corrupted images with the last stream if they are the same."""
         self._stream = make_stream(
-            cell.stream, data_dir=self.data_dir, device=self.device, like=self._stream, seed=cell.seed
+            spec.stream, data_dir=self.data_dir, device=self.device, like=self._stream, seed=spec.seed
         )
         return self._stream
 
-    def training_data(self, cells: Iterable[Cell], stream: CorruptedStream) -> TrainData | None:
-        """Return the training data of some cells of one stream: None where none of them needs any.
+    def train_data(self, specs: Sequence[RunSpec], stream: CorruptedStream) -> TrainData | None:
+        """Return the training data for runs on one stream, or None if no method needs any.
 
         Raises:
-            DataError: it is not there; the message names the methods that go without.
-            UsageError: it has other classes or sizes than the stream.
+            DataError: the training data is missing. The message names the methods that work without it.
+            UsageError: its number of classes or image size differs from the stream's.
         """
-        cells = list(cells)
-        needy = next((cell for cell in cells if cell.needs_train_data), None)
-        if needy is None:
+        needing = [spec for spec in specs if spec.needs_train_data]
+        if not needing:
             return None
-        name = needy.source_dataset
-        if name not in self._sources:
-            self._sources.clear()
-            self._sources[name] = self._load_source(name, cells, stream)
-        return self._sources[name]
+        name = needing[0].train_dataset
+        if name not in self._train_data:
+            self._train_data.clear()
+            try:
+                images = load_dataset(name, data_dir=self.data_dir, split="train")
+            except DataError as error:
+                methods = ", ".join(dict.fromkeys(spec.method for spec in needing))
+                others = ",".join(dict.fromkeys(spec.method for spec in specs if not spec.needs_train_data)) or "law"
+                raise DataError(f"{error} {methods} need it. To run without them: --methods {others}") from error
+            compared = {
+                "classes": (images.num_classes, stream.num_classes),
+                "image size": (images.image_shape, stream.dataset.image_shape),
+            }
+            problems = [f"{what}: {ours}, stream: {its}" for what, (ours, its) in compared.items() if ours != its]
+            if problems:
+                heading = f"The training data {name} does not match the stream (set with --set stream.train_data=NAME):"
+                raise combined_error(heading, problems)
+            self._train_data[name] = TrainData(images, cache_dir(self.data_dir))
+        return self._train_data[name]
 
-    def _load_source(self, name: str, cells: Sequence[Cell], stream: CorruptedStream) -> TrainData:
-        try:
-            images = load_dataset(name, data_dir=self.data_dir, split="train")
-        except DataError as error:
-            needy = dict.fromkeys(cell.method for cell in cells if cell.needs_train_data)
-            others = ",".join(dict.fromkeys(cell.method for cell in cells if not cell.needs_train_data)) or "law"
-            raise DataError(f"{error}. {', '.join(needy)} need it; without them: --methods {others}") from error
-        facts = {
-            "classes": (images.num_classes, stream.num_classes),
-            "image size": (images.image_shape, stream.dataset.image_shape),
-        }
-        problems = [f"{what}: {own} against the stream's {its}" for what, (own, its) in facts.items() if own != its]
-        if problems:
-            heading = f"the training data {name} does not go with the stream (--set stream.source=NAME):"
-            raise collected(heading, problems)
-        return TrainData(images, cache_dir(self.data_dir))
+    def adapter(self, spec: RunSpec, model: nn.Module, train_data: TrainData | None) -> Adapter:
+        """Return an adapter with the method and settings of a run, around a copy of the model."""
+        used = train_data if spec.needs_train_data else None
+        return make_adapter(spec.method, model, spec.settings, seed=spec.seed, train_data=used)
 
-    def adapter(self, cell: Cell, model: nn.Module, source: TrainData | None) -> Adapter:
-        """Return the cell's method around a copy of the network."""
-        needed = source if cell.needs_train_data else None
-        return make_adapter(cell.method, model, cell.settings, seed=cell.seed, train_data=needed)
-
-    # --- running -----------------------------------------------------------------------------------------------------
-
-    def check(self, cells: Sequence[Cell]) -> None:
-        """Raise where network, stream and methods of some cells of one stream and network do not go together."""
-        first = cells[0]
-        model, stream = self.network(first.model["weights"]), make_stream(first.stream, data_dir=self.data_dir)
-        source = self.training_data(cells, stream)
-        for cell in {cell.method: cell for cell in cells}.values():
-            self.adapter(cell, model, source)
+    def check(self, specs: Sequence[RunSpec]) -> None:
+        """Raise an error if the model, stream and methods of runs on one stream and model do not fit together."""
+        first = specs[0]
+        model, stream = self.model(first.model["weights"]), make_stream(first.stream, data_dir=self.data_dir)
+        train_data = self.train_data(specs, stream)
+        for spec in {spec.method: spec for spec in specs}.values():
+            self.adapter(spec, model, train_data)
         check_classes(model, stream)
 
-    def run(
-        self,
-        cell: Cell,
-        out: Path,
-        *,
-        again: bool = False,
-        command: str = "",
-        checkpoint_seconds: float = 30.0,
-        started: Callable[[int], None] = lambda steps: None,
-        progress: Callable[[dict[str, Any]], None] = lambda line: None,
-    ) -> RunRecord:
-        """Run a cell, or go on with it, and return its record; a finished one is returned as it is.
+    def run(self, spec: RunSpec, options: RunOptions, listener: ProgressListener | None = None) -> RunRecord:
+        """Execute or resume a run and return its record. A finished record is returned unchanged.
 
         Args:
-            cell: what to run.
-            out: the folder that its record goes to.
-            again: replace a record that is there.
-            command: what the record's header says it was started with.
-            checkpoint_seconds: how much work a kill may cost.
-            started: called with the number of steps.
-            progress: called with each batch's line.
+            spec: run to execute.
+            options: how to execute it. ``device`` and ``data_dir`` are those of the context.
+            listener: receives the start and the steps of the run.
         """
-        model, stream = self.network(cell.model["weights"]), self.stream(cell)
+        model, stream, path = self.model(spec.model["weights"]), self.stream(spec), spec.record_path(options.out)
         check_classes(model, stream)
-        adapter = self.adapter(cell, model, self.training_data([cell], stream))
-        if again:
-            if cell.sink(out).exists():
-                RecordWriter(cell.sink(out)).close()  # refused where another process is writing it
-            for path in cell.places(out):
-                path.unlink(missing_ok=True)
-        if (packed := _packed_record(cell, out)) is not None:
-            _refuse_other_weights(packed, model)
-            return packed
-        started(len(stream))
-        return evaluation.run(
+        adapter = self.adapter(spec, model, self.train_data([spec], stream))
+        if options.overwrite:
+            if path.exists():
+                RecordWriter(path).close()  # raises an error if another process is writing it
+            for candidate in spec.record_candidates(options.out):
+                candidate.unlink(missing_ok=True)
+        # The evaluator looks at uncompressed records itself.
+        if not path.exists() and (compressed := spec.finished_record(options.out)) is not None:
+            if compressed.header["model"].get("sha256") == weights_sha256(model):
+                return compressed
+            assert compressed.path is not None
+            if not options.replace_incompatible:
+                raise UsageError(
+                    f"{compressed.path} was made with other weights of the same name. Choose another --out, or pass "
+                    "--overwrite."
+                )
+            _rename(compressed.path, ["model"])
+        if listener is not None:
+            listener.started(spec, len(stream))
+        evaluate = partial(
+            evaluation.run,
             stream,
             adapter,
             reset_on=stream.reset_on,
-            metrics=cell.measures,
-            record=cell.sink(out),
-            command=command,
-            checkpoint_seconds=checkpoint_seconds,
-            progress=progress,
+            metrics=spec.metrics,
+            record=path,
+            command=options.command,
+            checkpoint_seconds=options.checkpoint_seconds,
+            progress=lambda line: listener.stepped(spec, line["batch"] + 1) if listener is not None else None,
         )
+        try:
+            return evaluate()
+        except evaluation.RecordMismatchError as error:
+            if not options.replace_incompatible or error.differing == ["device"]:
+                raise
+            _rename(path, error.differing)
+            return evaluate()
+
+
+def _rename(path: Path, differing: Sequence[str]) -> None:
+    target = path.with_name(path.name + ".old")
+    path.replace(target)
+    path.with_name(path.name + ".checkpoint.pt").unlink(missing_ok=True)
+    reason = "with other weights" if "model" in differing else "by an incompatible version of driftlaw"
+    warn_user(
+        f"{path} was made {reason} (differing: {', '.join(differing)}). It was renamed to {target.name}, and the run "
+        "starts again."
+    )
 
 
 def check_classes(model: nn.Module, stream: CorruptedStream) -> None:
-    """Refuse a network that answers other classes than the stream has."""
-    answered = getattr(model, "info", {}).get("num_classes", stream.num_classes)
-    if answered != stream.num_classes:
+    """Raise UsageError if the number of output classes of a model differs from the stream's."""
+    classes = getattr(model, "info", {}).get("num_classes", stream.num_classes)
+    if classes != stream.num_classes:
         raise UsageError(
-            f"the network answers {answered} classes, the stream has {stream.num_classes}: take other weights"
+            f"The model has {classes} output classes, but the stream has {stream.num_classes}. Use other weights."
         )
-
-
-def _packed_record(cell: Cell, out: Path) -> RunRecord | None:
-    """Return the finished record of a cell where it lies there compressed; the loop looks after any other."""
-    return None if cell.sink(out).exists() else cell.finished_record(out)
-
-
-def _refuse_other_weights(record: RunRecord, model: nn.Module) -> None:
-    if record.header["model"].get("sha256") != weights_sha256(model):
-        raise UsageError(f"{record.path} was made with other weights of this name: choose another place, or delete it")

@@ -1,60 +1,60 @@
-"""The paper's experiments by name, each as changes to a benchmark's preset; grids name the table they are from."""
+"""The paper's tables and figures as variations of a benchmark's preset. Each grid names the table it is from."""
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from driftlaw.errors import DataError, UsageError, collected, unknown
-from driftlaw.experiments.run_spec import Cell, name_with_weights, weights_of
+from driftlaw.errors import DataError, UsageError, combined_error, unknown_name
+from driftlaw.experiments.run_spec import RunSpec, preset_with_weights, resolve_weights
+from driftlaw.records.tuning_file import read_tuning
 from driftlaw.settings import merge, read_preset
 
 LAW = "law"
 CIFAR_10, CIFAR_100, IMAGENET = "cifar10-c", "cifar100-c", "imagenet-c"
 DATASETS = (CIFAR_10, CIFAR_100, IMAGENET)
 
-LIMITS = {IMAGENET: 5000}  # images a domain where a benchmark does not take all of them; RobustBench's custom
+LIMITS = {IMAGENET: 5000}  # images per domain, as in RobustBench; the other benchmarks use all
 LAMBDAS = (0.0, 0.01, 0.1, 1.0, 10.0, 100.0)  # Table 4
 TAUS = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)  # Table 5
 MORE_TAUS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, *TAUS)  # Table 10
-GAMMAS = (0.0, 0.3, 0.6, 0.9)  # Table 9; beside them «ours», which forgets nothing
+GAMMAS = (0.0, 0.3, 0.6, 0.9)  # Table 9, next to LAW without decay
 
 TABLE_1 = ("source", "norm", "tent", "adacontrast", "cotta", "gtta", "rmt", "law")
 TABLE_3 = ("tent", "autorgn", "law")
-TABLE_6 = ("source", "norm", "tent", "cotta", "adacontrast", "law")  # Tables 7 and 8 compare the same
+TABLE_6 = ("source", "norm", "tent", "cotta", "adacontrast", "law")  # also Tables 7 and 8
 
-NETWORKS = {
+MODELS = {
     CIFAR_10: ("resnext_29_4x32-cifar10", "wrn_28_10-cifar10", "wrn_40_2-cifar10", "resnet50_cifar-cifar10"),  # Table 6
     CIFAR_100: ("resnext_29_4x32-cifar100", "wrn_40_2-cifar100", "resnet50_cifar-cifar100"),  # Table 7
     IMAGENET: ("resnet50-imagenet", "torchvision:resnext50_32x4d", "torchvision:wide_resnet50_2"),  # Table 8
 }
 
 SHOWN = ("gaussian_noise", "defocus_blur")  # Figures 3, 4 and 5
-STAGES = 3  # of WRN-28-10 and ResNeXt-29, the networks of Figure 1a; the stem counts as 0
-STANDING_STILL = 1e-12  # a rate that moves nothing: Figure 4 weighs the layers of the network as it was trained
+STAGES = 3  # of WRN-28-10 and ResNeXt-29, the models of Figure 1a; the stem counts as 0
+NO_UPDATE = 1e-12  # a learning rate that changes nothing: Figure 4 shows the weights of the source model
 
-STRESS = ("source", "norm", "tent", "cotta", "law")  # what needs no source data, with the best known of the dear ones
+STRESS = ("source", "norm", "tent", "cotta", "law")  # methods without training data
 ROUNDS = 10
 BATCH_SIZES = (1, 4, 16, 64, 200)
-BATCH_SIZE_LIMIT = 1000  # images a domain: with batches of one a step is taken for every image
+BATCH_SIZE_LIMIT = 1000  # images per domain, because batches of one need one step per image
 
 
 @dataclass(frozen=True)
-class Change:
-    """What a cell changes in its preset.
+class Variation:
+    """What one run of an experiment changes in the preset.
 
     Attributes:
-        method: whose settings of the preset are taken.
-        label: what tells the cell from others of its method.
-        settings: laid over the preset's settings of the method.
-        stream: laid over ``[stream]``.
-        model: laid over ``[model]``.
-        like: the method whose settings of the preset are taken, where the preset has none of this one.
-        tuned: whether the settings were chosen for the benchmark's network.
+        method: name of the method.
+        label: distinguishes the run from others of the same method.
+        settings: merged over the preset's settings of the method.
+        stream: merged over ``[stream]``.
+        model: merged over ``[model]``.
+        settings_from: method whose settings are used if the preset has none for this one.
+        tuned: True if the settings were tuned for the benchmark's model.
     """
 
     method: str
@@ -62,172 +62,128 @@ class Change:
     settings: Mapping[str, Any] = field(default_factory=dict)
     stream: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
-    like: str = ""
+    settings_from: str = ""
     tuned: bool = False
 
 
-Tuned = Mapping[str, Any] | None
-"""LAW's settings as chosen on held-out corruptions, where somebody has chosen any."""
+TunedSettings = Mapping[str, Any] | None  # of LAW, None if it was not tuned
+Variations = Callable[[str, TunedSettings], list[Variation]]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure: what is varied, on which benchmarks, with which seeds.
+    """A table or figure of the paper.
 
     Attributes:
         name: such as ``table1``.
-        title: what it shows, in our own words.
-        changes: a benchmark's name and LAW's tuned settings to the changes of its cells.
-        datasets: the benchmarks that the paper shows.
-        possible: those it can be asked for.
-        seeds: as many as the paper averages over; one for figures of weights.
+        title: what it shows.
+        variations: returns the runs for the name of a benchmark and LAW's tuned settings.
+        datasets: benchmarks in the paper.
+        possible: benchmarks it can be run on.
+        seeds: seeds the paper averages over; one for figures of layer weights.
     """
 
     name: str
     title: str
-    changes: Callable[[str, Tuned], list[Change]]
+    variations: Variations
     datasets: tuple[str, ...] = DATASETS
     possible: tuple[str, ...] = DATASETS
     seeds: str = "1-5"
 
     def methods(self, dataset: str) -> list[str]:
         """Return the methods that are run on a benchmark."""
-        return list(dict.fromkeys(change.method for change in self.changes(dataset, None)))
+        return list(dict.fromkeys(variation.method for variation in self.variations(dataset, None)))
 
 
-# --- tables ----------------------------------------------------------------------------------------------------------
+def _compare(methods: Sequence[str], label: str = "", **stream: Any) -> Variations:
+    """Compare methods on a stream. If LAW was tuned, its tuned settings are another row."""
+
+    def variations(dataset: str, tuned: TunedSettings) -> list[Variation]:
+        rows = [Variation(method, label, stream=stream) for method in methods]
+        if tuned and LAW in methods:
+            rows.append(Variation(LAW, f"{label} tuned on held-out corruptions".strip(), tuned, stream, tuned=True))
+        return rows
+
+    return variations
 
 
-def _compared(
-    methods: Sequence[str], tuned: Tuned, *, label: str = "", stream: Mapping[str, Any] | None = None
-) -> list[Change]:
-    """Return a change a method, and LAW once more where it was tuned."""
-    rows = [Change(method, label, stream=stream or {}) for method in methods]
-    if tuned and "law" in methods:
-        told = f"{label} tuned on held-out corruptions".strip()
-        rows.append(Change("law", told, tuned, stream or {}, tuned=True))
-    return rows
+def _fixed(*variations: Variation) -> Variations:
+    return lambda dataset, tuned: list(variations)
 
 
-def _continual(dataset: str, tuned: Tuned) -> list[Change]:
-    return _compared(TABLE_1, tuned)
+def _vary(setting: str, values: Iterable[float], symbol: str) -> list[Variation]:
+    return [Variation(LAW, f"{symbol} {value:g}", {setting: value}) for value in values]
 
 
-def _gradual(dataset: str, tuned: Tuned) -> list[Change]:
-    return _compared(TABLE_1, tuned, stream={"schedule": "gradual"})
+def _other_models(dataset: str, tuned: TunedSettings) -> list[Variation]:
+    return [Variation(method, weights, model={"weights": weights}) for weights in MODELS[dataset] for method in TABLE_6]
 
 
-def _against_autorgn(dataset: str, tuned: Tuned) -> list[Change]:
-    return _compared(TABLE_3, tuned)
-
-
-def _varying(name: str, values: Iterable[float], letter: str) -> list[Change]:
-    return [Change("law", f"{letter} {value:g}", {name: value}) for value in values]
-
-
-def _lambdas(dataset: str, tuned: Tuned) -> list[Change]:
-    return _varying("consistency_weight", LAMBDAS, "λ")
-
-
-def _taus(dataset: str, tuned: Tuned) -> list[Change]:
-    return _varying("tau", TAUS, "τ")
-
-
-def _more_taus(dataset: str, tuned: Tuned) -> list[Change]:
-    return _varying("tau", MORE_TAUS, "τ")
-
-
-def _gammas(dataset: str, tuned: Tuned) -> list[Change]:
-    return [*_varying("fisher_decay", GAMMAS, "γ"), Change("law")]
-
-
-def _networks(dataset: str, tuned: Tuned) -> list[Change]:
-    return [Change(method, weights, model={"weights": weights}) for weights in NETWORKS[dataset] for method in TABLE_6]
-
-
-# --- figures ---------------------------------------------------------------------------------------------------------
-
-
-def _surgery(dataset: str, tuned: Tuned) -> list[Change]:
-    """Tune more and more stages, from the input on and from the output back; TENT and LAW beside them."""
+def _surgical() -> list[Variation]:
+    """Tune the first stages up to one, then the last stages from one on."""
     parts = [("up_to", stage) for stage in range(1, STAGES + 1)] + [("from", stage) for stage in range(STAGES, 1, -1)]
     return [
-        Change("tent"),
-        *(
-            Change("surgical", f"{tuned_part} {part} {stage}", _part(part, stage, tuned_part), like="tent")
-            for tuned_part in ("norm", "all")
-            for part, stage in parts
-        ),
-        Change("law"),
+        Variation("surgical", f"{tuned} {part} {stage}", {"part": part, "stage": stage, "tuned": tuned}, {}, {}, "tent")
+        for tuned in ("norm", "all")
+        for part, stage in parts
     ]
 
 
-def _part(part: str, stage: int, tuned: str) -> dict[str, Any]:
-    return {"part": part, "stage": stage, "tuned": tuned}
+def _layer_weights(corruptions: Iterable[str], **settings: Any) -> Variations:
+    """Run LAW on one corruption each."""
+    return _fixed(*(Variation(LAW, name, settings, _single(name)) for name in corruptions))
 
 
 def _single(corruption: str) -> dict[str, Any]:
     return {"schedule": "single", "corruptions": [corruption]}
 
 
-def _scaled_weights(dataset: str, tuned: Tuned) -> list[Change]:
-    """LAW on one corruption each; the text beside Figure 3 says τ = 1 for all three benchmarks."""
-    return [Change("law", name, {"tau": 1.0}, _single(name)) for name in SHOWN]
-
-
-def _unscaled_weights(dataset: str, tuned: Tuned) -> list[Change]:
-    """LAW's scores of the network as it was trained, on clean images and on two corruptions."""
-    settings = {"learning_rate": STANDING_STILL, "more_facts": True}
-    return [Change("law", name, settings, _single(name)) for name in ("clean", *SHOWN)]
-
-
-# --- long and hard streams -------------------------------------------------------------------------------------------
-
-
-def _stress(dataset: str, tuned: Tuned) -> list[Change]:
+def _stress(dataset: str, tuned: TunedSettings) -> list[Variation]:
     streams: dict[str, dict[str, Any]] = {
         f"{ROUNDS} rounds": {"schedule": "recurring", "rounds": ROUNDS},
         "mixed": {"schedule": "mixed"},
         "correlated labels": {"order": "dirichlet"},
         "clean": _single("clean"),
     }
-    for size in BATCH_SIZES:
-        streams[f"batches of {size}"] = {"batch_size": size, "limit": BATCH_SIZE_LIMIT}
-    return [
-        change for label, stream in streams.items() for change in _compared(STRESS, tuned, label=label, stream=stream)
-    ]
+    streams |= {f"batches of {size}": {"batch_size": size, "limit": BATCH_SIZE_LIMIT} for size in BATCH_SIZES}
+    return [row for label, stream in streams.items() for row in _compare(STRESS, label, **stream)(dataset, tuned)]
 
+
+# The text next to Figure 3 says τ = 1 for all three benchmarks.
+_SCALED = _layer_weights(SHOWN, tau=1.0)
+_UNSCALED = _layer_weights(("clean", *SHOWN), learning_rate=NO_UPDATE, more_facts=True)
+_FIG_1A = _fixed(Variation("tent"), *_surgical(), Variation(LAW))
+_BOTH_CIFAR = (CIFAR_10, CIFAR_100)
 
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
-        Experiment("table1", "continual adaptation, severity 5", _continual),
-        Experiment("table2", "gradual adaptation, over all severities and at the highest", _gradual),
-        Experiment("table3", "AutoRGN beside LAW", _against_autorgn),
-        Experiment("table4", "LAW with other weights λ of the consistency loss", _lambdas),
-        Experiment("table5", "LAW with other exponents τ of the scaler", _taus),
-        Experiment("table6", "other networks, CIFAR-10-C", _networks, (CIFAR_10,), (CIFAR_10,)),
-        Experiment("table7", "other networks, CIFAR-100-C", _networks, (CIFAR_100,), (CIFAR_100,)),
-        Experiment("table8", "other networks, ImageNet-C", _networks, (IMAGENET,), (IMAGENET,)),
-        Experiment("table9", "LAW that forgets Fisher information at other rates γ", _gammas),
-        Experiment("table10", "LAW with exponents τ from 0 on", _more_taus),
-        Experiment("fig1a", "error against the tuned part", _surgery, (CIFAR_10, CIFAR_100), (CIFAR_10, CIFAR_100)),
-        Experiment("fig1b", "error against FLOPs", _continual, (CIFAR_100,)),
-        Experiment("fig3", "LAW's layer weights under noise and under blur", _scaled_weights, seeds="1"),
-        Experiment("fig4", "unscaled weights of source and target", _unscaled_weights, (CIFAR_10,), seeds="1"),
-        Experiment("fig5", "Fisher diagonal a layer", _unscaled_weights, (CIFAR_10,), seeds="1"),
-        Experiment("stress", "long and hard streams, and clean images", _stress, (CIFAR_10,), seeds="1-3"),
+        Experiment("table1", "continual adaptation, severity 5", _compare(TABLE_1)),
+        Experiment("table2", "gradual adaptation, all severities", _compare(TABLE_1, schedule="gradual")),
+        Experiment("table3", "AutoRGN and LAW", _compare(TABLE_3)),
+        Experiment("table4", "weight λ of the consistency loss", _fixed(*_vary("consistency_weight", LAMBDAS, "λ"))),
+        Experiment("table5", "exponent τ of the layer weights", _fixed(*_vary("tau", TAUS, "τ"))),
+        Experiment("table6", "other models, CIFAR-10-C", _other_models, (CIFAR_10,), (CIFAR_10,)),
+        Experiment("table7", "other models, CIFAR-100-C", _other_models, (CIFAR_100,), (CIFAR_100,)),
+        Experiment("table8", "other models, ImageNet-C", _other_models, (IMAGENET,), (IMAGENET,)),
+        Experiment(
+            "table9", "decay γ of the Fisher information", _fixed(*_vary("fisher_decay", GAMMAS, "γ"), Variation(LAW))
+        ),
+        Experiment("table10", "exponent τ of the layer weights, from 0", _fixed(*_vary("tau", MORE_TAUS, "τ"))),
+        Experiment("fig1a", "error by tuned part of the model", _FIG_1A, _BOTH_CIFAR, _BOTH_CIFAR),
+        Experiment("fig1b", "error and FLOPs", _compare(TABLE_1), (CIFAR_100,)),
+        Experiment("fig3", "layer weights of LAW under noise and blur", _SCALED, seeds="1"),
+        Experiment("fig4", "unscaled layer weights, clean and corrupted images", _UNSCALED, (CIFAR_10,), seeds="1"),
+        Experiment("fig5", "Fisher information per layer", _UNSCALED, (CIFAR_10,), seeds="1"),
+        Experiment("stress", "long, mixed and clean streams, small batches", _stress, (CIFAR_10,), seeds="1-3"),
     )
 }
 
 
-# --- from an experiment to its cells ---------------------------------------------------------------------------------
-
-
 def find_experiment(name: str) -> Experiment:
-    """Return the experiment of that name, or raise with the nearest one."""
+    """Return the experiment of that name. The error for an unknown name suggests the nearest one."""
     if name not in EXPERIMENTS:
-        raise unknown("experiment", name, list(EXPERIMENTS))
+        raise unknown_name("experiment", name, list(EXPERIMENTS))
     return EXPERIMENTS[name]
 
 
@@ -239,114 +195,96 @@ def plan_experiment(
     seeds: Sequence[int],
     limit: int | None = None,
     tuning: Path | None = None,
-    network: str | None = None,
+    model: str | None = None,
     sha256_of: Callable[[str], str] = lambda weights: "",
-    measures: Sequence[str] = (),
-) -> list[Cell]:
-    """Return the cells of an experiment, a benchmark after the other, the seeds of a row together.
+    metrics: Sequence[str] = (),
+) -> list[RunSpec]:
+    """Return the runs of an experiment, by benchmark, then by row, then by seed.
 
     Args:
-        name: of ``EXPERIMENTS``.
-        datasets: benchmarks; those of the paper where None.
-        methods: some of the experiment's methods; all of them where None.
-        seeds: of stream and adapter.
-        limit: images a domain.
-        tuning: a folder with a ``DATASET.json`` that ``driftlaw tune`` wrote, for a second row of LAW.
-        network: the one that will be taken in place of every benchmark's own; what was tuned with another is not read.
-        sha256_of: weights to their sha256, empty where they are not here.
-        measures: what is measured beside error and cost.
+        name: key of ``EXPERIMENTS``.
+        datasets: benchmarks; those of the paper if None.
+        methods: some of the experiment's methods; all if None.
+        seeds: seeds of stream and adapter.
+        limit: maximum number of images per domain.
+        tuning: folder with files of ``driftlaw tune``, for a second row of LAW.
+        model: model that will replace those of the benchmarks. Settings tuned with another model are not used.
+        sha256_of: returns the sha256 of weights, or an empty string if they are missing.
+        metrics: metrics besides error and cost.
     """
     experiment = find_experiment(name)
     if limit is not None and limit < 1:
-        raise UsageError(f"--limit {limit}: expected a number of images a domain, 1 or more")
-    chosen = list(datasets) if datasets is not None else list(experiment.datasets)
-    _refuse_unknown(experiment, chosen, methods)
-    cells = []
-    for dataset in chosen:
-        wanted = tuning if methods is None or LAW in methods else None
-        changes = experiment.changes(dataset, read_tuned(wanted, dataset, network, sha256_of))
-        changes = [change for change in changes if methods is None or change.method in methods]
-        cells += [_cell(experiment, dataset, change, seed, limit) for change in changes for seed in seeds]
-    return without_doubles(replace(cell, measures=tuple(measures)) for cell in cells)
-
-
-def without_doubles(cells: Iterable[Cell]) -> list[Cell]:
-    """Return the cells, each once: those of one record are one cell, whatever they are called."""
-    first: dict[tuple[str, str], Cell] = {}
-    for cell in cells:
-        first.setdefault((cell.preset, cell.file_name), cell)
-    return list(first.values())
-
-
-def _refuse_unknown(experiment: Experiment, datasets: Sequence[str], methods: Sequence[str] | None) -> None:
+        raise UsageError(f"--limit is {limit}. Expected a number of images per domain, 1 or more.")
+    chosen = experiment.datasets if datasets is None else datasets
     valid = list(dict.fromkeys(method for dataset in experiment.possible for method in experiment.methods(dataset)))
     problems = [
-        *(str(unknown("dataset", name, experiment.possible)) for name in datasets if name not in experiment.possible),
-        *(str(unknown("method", name, valid)) for name in methods or () if name not in valid),
+        *(str(unknown_name("dataset", name, experiment.possible)) for name in chosen if name not in experiment.possible),
+        *(str(unknown_name("method", name, valid)) for name in methods or () if name not in valid),
     ]
     if problems:
-        raise collected(f"{experiment.name} ({experiment.title}) does not have that:", problems)
+        raise combined_error(f"{experiment.name} ({experiment.title}) has no such dataset or method:", problems)
+    specs = []
+    for dataset in chosen:
+        tuned = read_tuned(tuning if methods is None or LAW in methods else None, dataset, model, sha256_of)
+        for variation in experiment.variations(dataset, tuned):
+            if methods is None or variation.method in methods:
+                first = replace(_spec(dataset, variation, limit), experiment=name, metrics=tuple(metrics))
+                specs += [replace(first, seed=seed) for seed in seeds]
+    return unique_specs(specs)
 
 
-def _cell(experiment: Experiment, dataset: str, change: Change, seed: int, limit: int | None) -> Cell:
+def _spec(dataset: str, variation: Variation, limit: int | None) -> RunSpec:
     preset = read_preset(dataset)
-    stream = merge(preset["stream"], change.stream)
+    settings = merge(preset["methods"].get(variation.settings_from or variation.method, {}), variation.settings)
+    stream = merge(preset["stream"], variation.stream)
     limits = [number for number in (limit, stream.get("limit", LIMITS.get(dataset))) if number is not None]
     if limits:
         stream["limit"] = min(limits)
-    return Cell(
-        preset=dataset,
-        method=change.method,
-        settings=merge(preset["methods"].get(change.like or change.method, {}), change.settings),
-        seed=seed,
-        stream=stream,
-        model=merge(preset["model"], change.model),
-        experiment=experiment.name,
-        label=change.label,
-        tuned=change.tuned,
-    )
+    table = merge(preset["model"], variation.model)
+    label, tuned = variation.label, variation.tuned
+    return RunSpec(dataset, variation.method, settings, 0, stream, table, label=label, tuned=tuned)
+
+
+def unique_specs(specs: Iterable[RunSpec]) -> list[RunSpec]:
+    """Return the runs without duplicates. Runs with the same record are the same run, whatever their label."""
+    first: dict[tuple[str, str], RunSpec] = {}
+    for spec in specs:
+        first.setdefault((spec.preset, spec.file_name), spec)
+    return list(first.values())
 
 
 def read_tuned(
     folder: Path | None,
     dataset: str,
-    network: str | None = None,
+    model: str | None = None,
     sha256_of: Callable[[str], str] = lambda weights: "",
-) -> Tuned:
-    """Return LAW's settings that ``driftlaw tune`` chose for a benchmark, None where it has not, or not yet.
+) -> TunedSettings:
+    """Return LAW's settings that ``driftlaw tune`` chose for a benchmark, or None if there is no such file.
 
     Args:
-        folder: where ``driftlaw tune`` wrote; None for no settings.
-        dataset: the benchmark.
-        network: the network in place of the benchmark's own.
-        sha256_of: weights to their sha256, empty where they are not here.
+        folder: output folder of ``driftlaw tune``; None for no settings.
+        dataset: name of the benchmark.
+        model: model that replaces the benchmark's.
+        sha256_of: returns the sha256 of weights, or an empty string if they are missing.
 
     Raises:
-        DataError: the file is damaged, or what it says was chosen for other weights or another method.
+        DataError: the file is damaged, or it is for other weights or another method.
     """
-    own = str(read_preset(dataset)["model"]["weights"])
-    weights = own if network is None else weights_of(network)
-    path = folder / f"{name_with_weights(dataset, weights, own)}.json" if folder else None
+    original = str(read_preset(dataset)["model"]["weights"])
+    weights = original if model is None else resolve_weights(model)
+    path = folder / f"{preset_with_weights(dataset, weights, original)}.json" if folder else None
     if path is None or not path.is_file():
         return None
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        settings, method = dict(document["settings"]), document.get("method", LAW)
-        tuned_with = {"weights": weights, **document.get("model", {})}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path} has no «settings» as `driftlaw tune` writes them ({error}): make it again") from error
-    if method != LAW or not _same_weights(tuned_with, weights, sha256_of):
-        command = ["driftlaw", "tune", dataset, *(["--network", weights] if weights != own else [])]
+    document = read_tuning(path)
+    tuned_with = document["model"]
+    ours, theirs = sha256_of(weights), tuned_with.get("sha256")
+    same_weights = ours == theirs if ours and theirs else tuned_with["weights"] == weights
+    if document["method"] != LAW or not same_weights:
+        command = ["driftlaw", "tune", dataset, *(["--model", weights] if weights != original else [])]
         raise DataError(
-            f"{path} holds what was chosen for {method} with the network {tuned_with['weights']}, and this is a table "
-            f"of {LAW} with {weights}, other weights: move the file away, or make it again with "
-            f"`{shlex.join([*command, '--out', str(folder)])}`"
+            f"{path} contains settings of {document['method']}, tuned with the weights {tuned_with['weights']}. "
+            f"Expected {LAW} with the weights {weights}. Move the file, or tune again with "
+            f"`{shlex.join([*command, '--out', str(folder)])}`."
         )
-    return settings if document.get("finished", True) else None
-
-
-def _same_weights(tuned_with: Mapping[str, Any], weights: str, sha256_of: Callable[[str], str]) -> bool:
-    """Tell whether these are the weights of the choice: by their sha256 where both are known, else by name."""
-    known = tuned_with.get("sha256")
-    here = sha256_of(weights) if known else ""
-    return here == known if here and known else tuned_with["weights"] == weights
+    settings: dict[str, Any] = document["settings"]
+    return settings

@@ -1,4 +1,4 @@
-"""A cell: one stream, one network, one method with its settings, one seed; plain data that knows its record."""
+"""Run specifications: method, settings, seed, stream and model of one run, as plain picklable data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from driftlaw.datasets import ARCHIVES, dataset_info
-from driftlaw.errors import UsageError, unknown
+from driftlaw.errors import UsageError, unknown_name
 from driftlaw.methods import list_methods, registered_methods
 from driftlaw.records import RunRecord, read_record
 from driftlaw.records.jsonl import content_hash
@@ -19,24 +19,26 @@ from driftlaw.streams import StreamSettings
 Table = Mapping[str, Any]
 
 EMBEDDED = "embedded"
+WEIGHTS_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt")
 
 
 @dataclass(frozen=True)
-class Cell:
-    """What one run is made of, in the words of a preset; the rest follows from it.
+class RunSpec:
+    """Everything that determines one run, in the terms of a preset.
 
     Attributes:
-        preset: the preset's name, or the name of what stands in for it; the record's file begins with it.
-        method: the method's name.
-        settings: the method's settings, those that are not at their default.
-        seed: of stream and adapter.
-        stream: the table ``[stream]``, without ``source``.
-        model: the table ``[model]``.
-        source: the dataset whose train split goes to methods that need it; the stream's own where None.
-        measures: what is measured beside error and cost.
-        experiment: the name of a table or figure; its records lie in a folder of that name. Empty for a plain run.
-        label: for people: what tells the cell from others of its method.
-        tuned: whether the settings were chosen for the cell's network, and fit no other.
+        preset: name of the preset, or of its fallback. The name of the record starts with it.
+        method: name of the method.
+        settings: settings of the method that differ from their defaults.
+        seed: seed of the stream and of the adapter.
+        stream: table ``[stream]`` of the preset, without ``train_data``.
+        model: table ``[model]`` of the preset.
+        train_data: dataset whose train split is passed to methods that need training data. If None, the dataset of
+            the stream is used.
+        metrics: metrics besides error and cost.
+        experiment: name of a table or figure, which is also the name of its folder. Empty for a single run.
+        label: distinguishes the run from others of the same method, in progress lines and tables.
+        tuned: True if the settings were tuned for this model and therefore must not be used with another one.
     """
 
     preset: str
@@ -45,100 +47,83 @@ class Cell:
     seed: int
     stream: Table
     model: Table
-    source: str | None = None
-    measures: tuple[str, ...] = ()
+    train_data: str | None = None
+    metrics: tuple[str, ...] = ()
     experiment: str = ""
     label: str = field(default="", compare=False)
     tuned: bool = field(default=False, compare=False)
 
     @property
     def title(self) -> str:
-        """The cell in a few words, for a line of progress."""
+        """Short description for progress lines, such as ``cifar10-c law seed 1``."""
         return " ".join(part for part in (self.preset, self.method, self.label, f"seed {self.seed}") if part)
-
-    # --- the training data -------------------------------------------------------------------------------------------
 
     @property
     def needs_train_data(self) -> bool:
-        """Whether the method is handed training data."""
+        """True if the method needs training data."""
         return registered_methods()[self.method].needs_train_data
 
     @property
-    def source_dataset(self) -> str:
-        """The dataset whose train split is the source: what an archive was made from, where the stream is one."""
-        name = self.source or self.stream.get("dataset", StreamSettings().dataset)
+    def train_dataset(self) -> str:
+        """Dataset whose train split is the training data. For a corrupted archive this is the clean dataset."""
+        name = self.train_data or self.stream.get("dataset", StreamSettings().dataset)
         return ARCHIVES[name].dataset if name in ARCHIVES else str(name)
-
-    # --- the record --------------------------------------------------------------------------------------------------
 
     @property
     def file_name(self) -> str:
-        """The record's name, which tells cells of different streams, networks and settings apart."""
+        """File name of the record, different for every combination of stream, model and settings."""
         parts: list[Any] = [self.stream, self.model, self.settings]
-        if self.source and self.needs_train_data:
-            parts.append(self.source)
-        if self.measures:
-            parts.append(sorted(self.measures))
+        if self.train_data and self.needs_train_data:
+            parts.append(self.train_data)
+        if self.metrics:
+            parts.append(sorted(self.metrics))
         return f"{self.preset}-{self.method}-seed{self.seed}-{content_hash(parts)[:8]}.jsonl"
 
-    def sink(self, out: Path) -> Path:
-        """Return where the record is written: in ``out`` itself, or in its EXPERIMENT/PRESET."""
+    def record_path(self, out: Path) -> Path:
+        """Return the path a run writes its record to: in ``out``, or in ``out/EXPERIMENT/PRESET``."""
         folder = out / self.experiment / self.preset if self.experiment else out
         return folder / self.file_name
 
-    def places(self, out: Path) -> list[Path]:
-        """Return where a record of the cell may lie: as it is written, or compressed."""
-        sink = self.sink(out)
-        return [sink, sink.with_name(sink.name + ".gz")]
+    def record_candidates(self, out: Path) -> list[Path]:
+        """Return the paths at which the record may be found: uncompressed and compressed."""
+        path = self.record_path(out)
+        return [path, path.with_name(path.name + ".gz")]
 
     def finished_record(self, out: Path) -> RunRecord | None:
-        """Return the record of the finished run, None where there is none yet."""
-        found = (read_record(path) for path in self.places(out) if path.exists() and path.stat().st_size)
-        return next((record for record in found if record.finished), None)
+        """Return the record if the run is finished, else None."""
+        existing = [path for path in self.record_candidates(out) if path.exists() and path.stat().st_size]
+        return next((record for record in map(read_record, existing) if record.finished), None)
 
 
-# --- other networks --------------------------------------------------------------------------------------------------
+# --- other weights ---------------------------------------------------------------------------------------------------
 
 
-def weights_of(network: str) -> str:
-    """Return what ``load_model`` takes for a network that a person names: ``embedded`` is short for the default's."""
-    return str(read_preset(EMBEDDED)["model"]["weights"]) if network == EMBEDDED else network
+def resolve_weights(model: str) -> str:
+    """Return the weights for ``--model``: ``embedded`` is short for the weights of the preset of that name."""
+    return str(read_preset(EMBEDDED)["model"]["weights"]) if model == EMBEDDED else model
 
 
-def with_weights(cell: Cell, weights: str) -> Cell:
-    """Return the cell with other weights, under a name that tells it from the benchmark's own."""
-    own = cell.model["weights"]
-    label = "" if cell.label == own != weights else cell.label  # one that is the network's name goes with it
-    name = name_with_weights(cell.preset, weights, own)
-    return replace(cell, preset=name, model=dict(cell.model) | {"weights": weights}, label=label)
+def with_weights(spec: RunSpec, weights: str) -> RunSpec:
+    """Return the run with other weights, under a preset name that includes them."""
+    original = spec.model["weights"]
+    label = "" if spec.label == original != weights else spec.label  # Tables 6 to 8 use the weights as label
+    name = preset_with_weights(spec.preset, weights, original)
+    return replace(spec, preset=name, model={**spec.model, "weights": weights}, label=label)
 
 
-def name_with_weights(preset: str, weights: str, own: str | None) -> str:
-    """Return what a benchmark is called with some weights: by its own name with its own.
+def preset_with_weights(preset: str, weights: str, original: str | None) -> str:
+    """Return the name of a preset used with some weights. With its original weights the name does not change.
 
-    >>> name_with_weights("cifar10-c", "trained here/wrn_28_2.safetensors", "wrn_28_10-cifar10")
+    >>> preset_with_weights("cifar10-c", "trained here/wrn_28_2.safetensors", "wrn_28_10-cifar10")
     'cifar10-c-wrn_28_2'
     """
-    if weights == own:
+    if weights == original:
         return preset
-    stem = Path(weights).stem if weights.endswith((".safetensors", ".pt", ".pth", ".ckpt")) else weights
+    stem = Path(weights).stem if weights.endswith(WEIGHTS_SUFFIXES) else weights
     return f"{preset}-{re.sub(r'[^A-Za-z0-9_.]+', '-', stem)}"
 
 
-# --- what `driftlaw run` asks for ------------------------------------------------------------------------------------
-
-
-def check_source_exists(cells: Sequence[Cell]) -> None:
-    """Refuse methods that need training data where the dataset has none, before anything is read."""
-    for name in dict.fromkeys(cell.source_dataset for cell in cells if cell.needs_train_data):
-        if name.startswith("archive:") or "train" not in dataset_info(name).splits:
-            needy = list(
-                dict.fromkeys(cell.method for cell in cells if cell.needs_train_data and cell.source_dataset == name)
-            )
-            raise UsageError(
-                f"the training data is needed by {', '.join(needy)}, and {name} has none: name the dataset that the "
-                "network was trained on, such as --set stream.source=cifar10, or take source-free methods alone"
-            )
+# --- runs of `driftlaw run` ------------------------------------------------------------------------------------------
 
 
 def plan_run(
@@ -148,73 +133,82 @@ def plan_run(
     limit: int | None = None,
     methods: str | None = None,
     seeds: str = "1",
-    measures: Sequence[str] = (),
-    network: str | None = None,
-) -> list[Cell]:
-    """Return the cells that ``driftlaw run`` asks for: every method with every seed.
+    metrics: Sequence[str] = (),
+    model: str | None = None,
+) -> list[RunSpec]:
+    """Return the runs of ``driftlaw run``: every method with every seed.
 
     Args:
-        preset: a name, a TOML file, or several laid over each other: ``A+B``.
-        assignments: ``--set`` of the command line: ``law.tau=0.6``, ``stream.severity=3``, ``step.precision=bf16``.
-        limit: images a domain.
-        methods: names with commas; all of the preset where None.
+        preset: name, TOML file, or several combined: ``A+B``.
+        assignments: values of ``--set``: ``law.tau=0.6``, ``stream.severity=3``, ``step.precision=bf16``.
+        limit: maximum number of images per domain.
+        methods: comma-separated names; all methods of the preset if None.
         seeds: such as ``1-5``.
-        measures: what is measured beside error and cost.
-        network: weights in place of the preset's own.
+        metrics: metrics besides error and cost.
+        model: weights to use instead of the preset's.
+
+    Example:
+        >>> [(spec.method, spec.seed) for spec in plan_run("embedded", methods="law", seeds="1-2")]
+        [('law', 1), ('law', 2)]
     """
-    tables, changes = read_preset(preset), _changes(assignments)
-    stream = merge(tables.get("stream", {}), changes.pop("stream", {}))
-    source = stream.pop("source", None)
-    if limit is not None:
-        stream["limit"] = limit
-    model = merge(tables.get("model", {}), changes.pop("model", {}))
-    if network is not None:
-        model["weights"] = weights_of(network)
-    if not tables.get("stream") and not model:
-        raise UsageError(
-            f"the preset {preset} changes methods alone: lay it over another one, such as cifar10-c+{preset}"
-        )
-    if "weights" not in model:
-        raise UsageError(f"the preset {preset} names no weights: add them under [model], or --set model.weights=PATH")
-    chosen = methods.split(",") if methods else list(tables.get("methods", {})) or list_methods()
-    common = merge(tables.get("step", {}), changes.pop("step", {}))
-    _refuse_unknown_methods(chosen, changes)
-    cells = []
-    for method in chosen:
-        settings = merge(merge(common, tables.get("methods", {}).get(method, {})), changes.get(method, {}))
-        parts = (stream, model, source, tuple(measures))
-        cells += [Cell(Path(preset).stem, method, settings, seed, *parts) for seed in parse_seeds(seeds)]
-    check_source_exists(cells)
-    return cells
-
-
-def _changes(assignments: Sequence[str]) -> dict[str, Any]:
-    changes = parse_assignments(assignments)
+    tables, changes = read_preset(preset), parse_assignments(assignments)
     for name, table in changes.items():
         if not isinstance(table, dict):
-            raise UsageError(f"--set {name}={table}: expected one of its settings, such as {name}.SETTING={table}")
-    return changes
-
-
-def _refuse_unknown_methods(chosen: Sequence[str], changes: Table) -> None:
+            raise UsageError(f"--set {name}={table} does not name a setting. Expected {name}.SETTING={table}.")
+    stream = merge(tables.get("stream", {}), changes.pop("stream", {}))
+    train_data = stream.pop("source", None)  # name of this key in earlier versions
+    train_data = stream.pop("train_data", train_data)
+    if limit is not None:
+        stream["limit"] = limit
+    model_table = merge(tables.get("model", {}), changes.pop("model", {}))
+    if model is not None:
+        model_table["weights"] = resolve_weights(model)
+    if not tables.get("stream") and not model_table:
+        raise UsageError(
+            f"The preset {preset} only changes methods. Combine it with another preset, such as cifar10-c+{preset}."
+        )
+    if "weights" not in model_table:
+        raise UsageError(
+            f"The preset {preset} does not name weights. Add them under [model], or pass --set model.weights=PATH."
+        )
+    chosen = methods.split(",") if methods else list(tables.get("methods", {})) or list_methods()
+    common = merge(tables.get("step", {}), changes.pop("step", {}))
     valid = list_methods()
     for name in [*chosen, *changes]:
         if name not in valid:
-            raise unknown("method", name, valid if name in chosen else [*valid, "step", "stream", "model"])
+            raise unknown_name("method", name, valid if name in chosen else [*valid, "step", "stream", "model"])
+    specs = []
+    for method in chosen:
+        settings = merge(merge(common, tables.get("methods", {}).get(method, {})), changes.get(method, {}))
+        parts = (stream, model_table, train_data, tuple(metrics))
+        specs += [RunSpec(Path(preset).stem, method, settings, seed, *parts) for seed in parse_seeds(seeds)]
+    _check_train_split_exists(specs)
+    return specs
+
+
+def _check_train_split_exists(specs: Sequence[RunSpec]) -> None:
+    needed = [spec for spec in specs if spec.needs_train_data]
+    for name in dict.fromkeys(spec.train_dataset for spec in needed):
+        if name.startswith("archive:") or "train" not in dataset_info(name).splits:
+            methods = dict.fromkeys(spec.method for spec in needed if spec.train_dataset == name)
+            raise UsageError(
+                f"Training data is needed by {', '.join(methods)}, but {name} has no train split. Name the dataset "
+                "the model was trained on, such as --set stream.train_data=cifar10, or leave these methods out."
+            )
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Read ``1``, ``1,2,3`` or ``1-5``.
+    """Return the seeds of ``1``, ``1,2,3`` or ``1-5``.
 
     >>> parse_seeds("1-3,7")
     [1, 2, 3, 7]
     """
     seeds: list[int] = []
     for part in text.split(","):
-        low, dash, high = part.strip().partition("-")
-        if not low.isdigit() or (dash and not high.isdigit()):
-            raise UsageError(f"--seeds {text}: expected numbers such as 1 or 1,2,3 or 1-5")
-        if dash and int(high) < int(low):
-            raise UsageError(f"--seeds {text}: {part.strip()} goes down; write {high}-{low}")
-        seeds += range(int(low), int(high if dash else low) + 1)
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise UsageError(f"--seeds {text} is not a list of seeds. Expected 1, 1,2,3 or 1-5.")
+        if dash and int(last) < int(first):
+            raise UsageError(f"--seeds {text}: the range {part.strip()} is empty. Write {last}-{first}.")
+        seeds += range(int(first), int(last if dash else first) + 1)
     return seeds

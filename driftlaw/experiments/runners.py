@@ -1,304 +1,231 @@
-"""Cells run one after the other here, or side by side in worker processes of which any may die."""
+"""Runners: execute runs in this process or in worker processes, and report their progress to a listener."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
 from driftlaw.errors import DriftlawError
-from driftlaw.experiments.context import Workbench
-from driftlaw.experiments.run_spec import Cell
-from driftlaw.profiling import peak_bytes
+from driftlaw.experiments.context import ProgressListener, RunContext, RunOptions, RunResult
+from driftlaw.experiments.run_spec import RunSpec
 from driftlaw.records.compress import compress_record
 
-TOLD_EVERY = 0.2  # seconds between two words of a worker on how far it has come
-WEIGHED_AFTER = 3  # steps of a cell: by then its memory is what it will be
-SPARE = 1.2  # how much more than the largest worker's memory must be free for one more
-CONTEXT_BYTES = 2**29  # what a process holds on a GPU beside its tensors
+POLL_SECONDS = 0.2  # the delay until the end of a run is noticed
 
 
-@dataclass(frozen=True)
-class Orders:
-    """How cells are run, the same for all of them.
+class Runner(Protocol):
+    """Executes runs. An error of one run becomes its result and does not affect the others.
 
-    Attributes:
-        out: the folder that records go to.
-        device: such as ``cuda``.
-        data_dir: where data and weights lie, where it is not the default folder.
-        again: replace records that are there.
-        compress: leave finished records compressed.
-        command: what records say they were started with.
-        checkpoint_seconds: how much work a kill may cost.
-        threads: of each worker process on a CPU; torch's own choice where 0.
+    A runner is a context manager. Leaving it waits for the submitted runs; an exception interrupts them.
     """
 
-    out: Path
-    device: str
-    data_dir: Path | None = None
-    again: bool = False
-    compress: bool = False
-    command: str = ""
-    checkpoint_seconds: float = 30.0
-    threads: int = 0
+    def submit(self, spec: RunSpec, options: RunOptions) -> Future[RunResult]:
+        """Start or queue a run and return the future of its result."""
+
+    def __enter__(self) -> Runner: ...
+
+    def __exit__(self, *error: Any) -> None: ...
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How a cell ended: with a record, or with the reason why there is none."""
-
-    cell: Cell
-    record: Path | None = None
-    problem: str = ""
-
-
-class Watcher(Protocol):
-    """Who is told how far things have come."""
-
-    def started(self, cell: Cell, steps: int) -> None:
-        """A cell's first step is about to be taken."""
-
-    def stepped(self, cell: Cell, done: int) -> None:
-        """So many steps of a cell are done."""
-
-    def ended(self, outcome: Outcome) -> None:
-        """A cell has its record, or will not get one."""
-
-
-def run_cells(cells: Sequence[Cell], orders: Orders, watcher: Watcher, *, jobs: int = 1) -> list[Outcome]:
-    """Run cells and return how each ended; what goes wrong with one does not keep the others from being run.
+def run_all(
+    specs: Sequence[RunSpec], options: RunOptions, listener: ProgressListener, *, jobs: int = 1
+) -> list[RunResult]:
+    """Execute runs and return their results in the same order.
 
     Args:
-        cells: what to run.
-        orders: how.
-        watcher: who is told.
-        jobs: how many at a time, each in a process of its own, as far as there is memory; 1 runs them here.
+        specs: runs to execute.
+        options: how to execute them.
+        listener: receives their progress.
+        jobs: number of runs in parallel, each in its own process. With 1 they run in this process.
     """
-    if jobs > 1:
-        return _Crew(cells, orders, watcher, jobs).work()
-    bench = Workbench(torch.device(orders.device), orders.data_dir)
-    return [_watched(bench, cell, orders, watcher) for cell in cells]
+    runner: Runner = SerialRunner(listener) if jobs == 1 else ProcessRunner(jobs, listener)
+    with runner:
+        futures = [runner.submit(spec, options) for spec in specs]
+        return [future.result() for future in futures]
 
 
-def share_of_threads(jobs: int) -> int:
-    """Return how many threads each of several processes may use."""
+def threads_per_job(jobs: int) -> int:
+    """Return the number of CPU threads for each of several processes."""
     return max(torch.get_num_threads() // jobs, 1)
 
 
-def _watched(bench: Workbench, cell: Cell, orders: Orders, watcher: Watcher) -> Outcome:
-    outcome = _run(
-        bench,
-        cell,
-        orders,
-        started=lambda steps: watcher.started(cell, steps),
-        stepped=lambda done: watcher.stepped(cell, done),
-    )
-    watcher.ended(outcome)
-    return outcome
-
-
-def _run(
-    bench: Workbench, cell: Cell, orders: Orders, started: Callable[[int], None], stepped: Callable[[int], None]
-) -> Outcome:
-    """Run one cell; an error that has words, or is torch's, is the outcome, any other one is a bug and raised."""
+def _execute(context: RunContext, spec: RunSpec, options: RunOptions, listener: ProgressListener) -> RunResult:
     try:
-        record = bench.run(
-            cell,
-            orders.out,
-            again=orders.again,
-            command=orders.command,
-            checkpoint_seconds=orders.checkpoint_seconds,
-            started=started,
-            progress=lambda line: stepped(line["batch"] + 1),
-        )
-    except BrokenPipeError:
-        raise  # nobody is there to hear of it
-    except (DriftlawError, RuntimeError, OSError) as error:
-        return Outcome(cell, problem=str(error) or type(error).__name__)
+        record = context.run(spec, options, listener)
+    except (DriftlawError, RuntimeError, OSError) as error:  # any other exception is a bug
+        return RunResult(spec, problem=str(error) or type(error).__name__)
     assert record.path is not None
-    return Outcome(cell, compress_record(record.path) if orders.compress else record.path)
+    return RunResult(spec, compress_record(record.path) if options.compress else record.path)
 
 
-# --- a worker's side -------------------------------------------------------------------------------------------------
+class SerialRunner:
+    """Executes each run in this process when it is submitted."""
 
+    def __init__(self, listener: ProgressListener) -> None:
+        self._listener = listener
+        self._context: RunContext | None = None
 
-def _work(connection: Connection, orders: Orders) -> None:
-    """Run the cells that come over the connection until None comes, or nobody is at its other end."""
-    if hasattr(os, "setpgrp"):
-        os.setpgrp()  # a Ctrl-C is for the parent, which hands it on once
-    if orders.threads:
-        torch.set_num_threads(orders.threads)
-    bench = Workbench(torch.device(orders.device), orders.data_dir)
-    try:
-        while (cell := connection.recv()) is not None:
-            teller = _Teller(connection, bench.device)
-            connection.send(("ended", _run(bench, cell, orders, teller.started, teller.stepped)))
-    except (KeyboardInterrupt, EOFError, BrokenPipeError):
-        return
+    def submit(self, spec: RunSpec, options: RunOptions) -> Future[RunResult]:
+        """Execute a run and return a future that is done."""
+        self._context = self._context or RunContext(torch.device(options.device), options.data_dir)
+        result = _execute(self._context, spec, options, self._listener)
+        self._listener.ended(result)
+        future: Future[RunResult] = Future()
+        future.set_result(result)
+        return future
 
+    def __enter__(self) -> SerialRunner:
+        return self
 
-class _Teller:
-    """Tells the parent how far a cell has come, not more often than anybody can read, and what memory it takes."""
-
-    def __init__(self, connection: Connection, device: torch.device) -> None:
-        self.connection, self.device = connection, device
-        self.steps, self.told_at, self.told = 0, 0.0, 0
-
-    def started(self, steps: int) -> None:
-        self.steps = steps
-        self.connection.send(("started", steps))
-
-    def stepped(self, done: int) -> None:
-        self.told += 1
-        if self.told == min(WEIGHED_AFTER, self.steps):
-            self.connection.send(("memory", _memory(self.device)))
-        if time.monotonic() - self.told_at >= TOLD_EVERY or done == self.steps:
-            self.connection.send(("stepped", done))
-            self.told_at = time.monotonic()
-
-
-def _memory(device: torch.device) -> tuple[int, int | None]:
-    """Return the bytes that this process takes and those that are free, None where nobody knows."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return torch.cuda.max_memory_reserved(device) + CONTEXT_BYTES, free
-    return peak_bytes(device), _free_memory()
-
-
-def _free_memory() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
+    def __exit__(self, *error: Any) -> None:
         return None
-    found = [line.split() for line in lines if line.startswith("MemAvailable:")]
-    return int(found[0][1]) * 1024 if found else None
 
 
-# --- the parent's side -----------------------------------------------------------------------------------------------
+class ProcessRunner:
+    """Executes runs in parallel worker processes. The death of a worker affects only the run it executes.
+
+    Args:
+        jobs: number of worker processes.
+        listener: receives the progress of all runs.
+    """
+
+    def __init__(self, jobs: int, listener: ProgressListener) -> None:
+        self._listener, self._lock, self._interrupted = listener, threading.Lock(), False
+        self._threads = ThreadPoolExecutor(jobs)  # each thread has one worker and waits for it
+        self._of_thread = threading.local()
+        self._workers: list[_Worker] = []
+
+    def submit(self, spec: RunSpec, options: RunOptions) -> Future[RunResult]:
+        """Queue a run for the next idle worker."""
+        return self._threads.submit(self._run, spec, options)
+
+    def __enter__(self) -> ProcessRunner:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            if error[0] is not None:
+                self._terminate_workers()  # after saving their state; a second Ctrl-C does not wait for that
+            self._threads.shutdown(cancel_futures=True)
+        finally:
+            self._terminate_workers()
+            for worker in self._workers:
+                worker.pool.shutdown()
+
+    def _terminate_workers(self) -> None:
+        with self._lock:
+            self._interrupted = True
+            for worker in self._workers:
+                worker.process.terminate()
+
+    def _run(self, spec: RunSpec, options: RunOptions) -> RunResult:
+        """Execute a run in the worker of the current thread."""
+        with self._lock:
+            if self._interrupted:
+                raise KeyboardInterrupt
+            if not hasattr(self._of_thread, "worker"):
+                self._of_thread.worker = _Worker()
+                self._workers.append(self._of_thread.worker)
+            worker: _Worker = self._of_thread.worker
+        try:
+            result = self._wait(worker, spec, worker.pool.submit(_run_in_worker, spec, options))
+        except (BrokenProcessPool, SystemExit):  # SystemExit: the worker received SIGTERM and saved its state
+            del self._of_thread.worker
+            problem = (
+                f"The worker process was terminated ({worker.exit_reason()}). Run the same command again to resume "
+                "from the last checkpoint."
+            )
+            result = RunResult(spec, problem=problem)
+        with self._lock:
+            if not self._interrupted:
+                self._listener.ended(result)
+        return result
+
+    def _wait(self, worker: _Worker, spec: RunSpec, future: Future[RunResult]) -> RunResult:
+        """Pass the reports of a worker to the listener until its run has ended."""
+        done = False
+        while not done:
+            done = future.done()
+            try:
+                while worker.reports.poll(0.0 if done else POLL_SECONDS):
+                    event, value = worker.reports.recv()
+                    with self._lock:
+                        getattr(self._listener, event)(spec, value)
+            except EOFError:  # the process has ended
+                break
+        return future.result()
 
 
 class _Worker:
-    """A process and the cell that it is busy with."""
+    """Pool of one process, so that the death of the process breaks no other pool."""
 
-    def __init__(self, orders: Orders, cell: Cell) -> None:
-        context = get_context("spawn")  # a fork would take half a CUDA context with it
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, orders), daemon=True)
-        self.process.start()
-        theirs.close()  # so that the connection ends with the process
-        self.memory: tuple[int, int | None] | None = None
-        self.has_begun = False
-        self.give(cell)
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
+        self.reports, sender = context.Pipe(duplex=False)
+        self.pool = ProcessPoolExecutor(1, mp_context=context, initializer=_start_worker, initargs=(sender,))
+        others = set(multiprocessing.active_children())
+        self.pool.submit(os.getpid)  # starts the process
+        (self.process,) = set(multiprocessing.active_children()) - others
+        sender.close()  # then the connection ends with the process
 
-    def give(self, cell: Cell | None) -> None:
-        self.cell = cell
-        # Where it has died, the end of its connection tells so, and its cell with it.
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.send(cell)
-
-    def obituary(self) -> str:
-        """Return how the process died, in words."""
-        self.process.join()
+    def exit_reason(self) -> str:
+        """Stop the process and return the signal or code it ended with."""
+        self.process.terminate()
+        self.pool.shutdown()
         code = self.process.exitcode or 0
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return f"its process died ({how}); the same command goes on from the last checkpoint"
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
-class _Crew:
-    """Workers with one cell each; one more is taken on where those at work have left memory for it."""
+# --- in the worker process -------------------------------------------------------------------------------------------
 
-    def __init__(self, cells: Sequence[Cell], orders: Orders, watcher: Watcher, jobs: int) -> None:
-        self.waiting = deque(cells)
-        self.orders, self.watcher, self.jobs = orders, watcher, jobs
-        self.workers: list[_Worker] = []
-        self.outcomes: list[Outcome] = []
+_sender: Connection  # set by _start_worker
 
-    def work(self) -> list[Outcome]:
-        """Run all cells."""
-        try:
-            while self.waiting or self.workers:
-                if self.waiting and len(self.workers) < self.jobs and self._has_room():
-                    self.workers.append(_Worker(self.orders, self.waiting.popleft()))
-                    continue
-                for connection in wait([worker.connection for worker in self.workers]):
-                    self._listen(next(worker for worker in self.workers if worker.connection is connection))
-        except KeyboardInterrupt:
-            self._interrupt()
-            raise
-        finally:
-            for worker in self.workers:
-                worker.process.terminate()
-        return self.outcomes
 
-    def _has_room(self) -> bool:
-        weighed = [worker.memory for worker in self.workers if worker.memory is not None]
-        if len(weighed) < len(self.workers):
-            return False  # one at a time: the next is let in when it is known what the last one takes
-        free = [left for _, left in weighed[-1:] if left is not None]
-        return not free or free[0] >= SPARE * max(used for used, _ in weighed)
+def _start_worker(sender: Connection) -> None:
+    global _sender
+    _sender = sender
+    if hasattr(os, "setpgrp"):
+        os.setpgrp()  # Ctrl-C is for the parent process, which then terminates its workers
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
-    def _listen(self, worker: _Worker) -> None:
-        try:
-            kind, what = worker.connection.recv()
-        except (EOFError, ConnectionResetError):
-            self._bury(worker)
-            return
-        if kind == "memory":
-            worker.memory = what
-            self.workers.remove(worker)
-            self.workers.append(worker)  # the last one weighed knows best what is free
-        elif kind == "ended":
-            self._end(what)
-            self._go_on(worker)
-        else:
-            worker.has_begun = True
-            getattr(self.watcher, kind)(worker.cell, what)
 
-    def _go_on(self, worker: _Worker) -> None:
-        worker.give(self.waiting.popleft() if self.waiting else None)
-        if worker.cell is None:
-            self.workers.remove(worker)
-            worker.process.join()
-            worker.connection.close()
+def _exit_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
-    def _bury(self, worker: _Worker) -> None:
-        self.workers.remove(worker)
-        obituary = worker.obituary()
-        worker.connection.close()
-        if worker.cell is not None:
-            self._end(Outcome(worker.cell, problem=obituary))
 
-    def _end(self, outcome: Outcome) -> None:
-        self.outcomes.append(outcome)
-        self.watcher.ended(outcome)
+@lru_cache(maxsize=1)
+def _worker_context(device: str, data_dir: Path | None) -> RunContext:
+    return RunContext(torch.device(device), data_dir)
 
-    def _interrupt(self) -> None:
-        """Hand a Ctrl-C on and wait until every worker has saved its state; a second one does not wait."""
-        for worker in self.workers:
-            if not worker.has_begun:
-                worker.process.terminate()  # it has nothing to save yet, and would complain
-            elif worker.process.pid is not None and worker.process.is_alive():
-                os.kill(worker.process.pid, signal.SIGINT)
-        for worker in self.workers:
-            while worker.process.is_alive():
-                self._drain(worker)
-                worker.process.join(TOLD_EVERY)
 
-    @staticmethod
-    def _drain(worker: _Worker) -> None:
-        """Take what a worker still tells: with nobody to hear it, it would wait for ever."""
-        try:
-            while worker.connection.poll():
-                worker.connection.recv()
-        except (EOFError, OSError):
-            return
+def _run_in_worker(spec: RunSpec, options: RunOptions) -> RunResult:
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    return _execute(_worker_context(options.device, options.data_dir), spec, options, _Reporter())
+
+
+class _Reporter:
+    """Sends progress to the parent process."""
+
+    def started(self, spec: RunSpec, steps: int) -> None:
+        _sender.send(("started", steps))
+
+    def stepped(self, spec: RunSpec, done: int) -> None:
+        _sender.send(("stepped", done))
+
+    def ended(self, result: RunResult) -> None:
+        """Do nothing: the result is returned."""

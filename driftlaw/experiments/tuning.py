@@ -1,4 +1,4 @@
-"""Settings chosen on the four held-out corruptions: what is tried, what is chosen, and the fifteen left unseen."""
+"""Tuning: coordinate and grid search for settings on the four held-out corruptions, never on the benchmark's 15."""
 
 from __future__ import annotations
 
@@ -6,122 +6,105 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 from driftlaw.base import Stream
 from driftlaw.corruptions import list_corruptions
-from driftlaw.errors import UsageError, collected, unknown
-from driftlaw.experiments.run_spec import Cell, name_with_weights, plan_run
+from driftlaw.errors import UsageError, unknown_name
+from driftlaw.experiments.run_spec import RunSpec, plan_run, preset_with_weights
 from driftlaw.methods import registered_methods
 from driftlaw.records import RunRecord
 from driftlaw.records.run_record import EXECUTION_SETTINGS
-from driftlaw.records.tuning_file import TUNING_FORMAT
+from driftlaw.records.tuning_file import Trial
 from driftlaw.reports.statistics import bootstrap_interval
 from driftlaw.settings import merge, parse, parse_assignments, read_preset
 
-ROUNDS = 2  # over all coordinates; the second seldom moves more than one of them
-FACTORS = {"learning_rate": (0.2, 0.5, 1.0, 2.0), "consistency_weight": (0.3, 1.0, 3.0)}  # of the preset's own
+SWEEPS = 2  # over all settings in a coordinate search; the second rarely changes more than one of them
+FACTORS = {"learning_rate": (0.2, 0.5, 1.0, 2.0), "consistency_weight": (0.3, 1.0, 3.0)}  # times the preset's value
 TAUS = (0.6, 0.8, 1.0, 1.3)
-COME_ROUND = 4  # times: four corruptions are then a stream about as long as the fifteen, where haste may not pay
-LONG_ENOUGH = 0.8  # of the benchmark's length
+STREAM_ROUNDS = 4  # four corruptions four times are about as long as the benchmark's fifteen
+LONG_ENOUGH = 0.8  # times the length of the benchmark's stream
 
 Values = dict[str, Any]
-Grid = Mapping[str, Sequence[Any]]
-RunCells = Callable[[Sequence[Cell]], list[RunRecord]]
-"""Runs cells, or finds their finished records, and returns a record each in the same order."""
+Search = Literal["coordinate", "grid"]
+Choose = Literal["lowest", "gentlest"]
+RunTrial = Callable[[Sequence[RunSpec]], list[RunRecord]]  # one record per run, in the same order
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What is to be tuned: the cells of one method with the preset's own settings, and which values are tried.
+    """A search: the runs of one method with the preset's settings, and the values to try.
 
     Attributes:
-        cells: one a seed, on a stream of held-out corruptions.
-        grid: the values of each setting, in the order in which settings are searched.
-        start: the preset's own values of those settings; they are tried first.
-        benchmark: the stream of the preset that the choice is for, all of its images in it.
-        search: ``coordinate`` changes one setting at a time, ``grid`` tries every combination.
-        choose: ``lowest`` takes the trial that errs least, ``gentlest`` the smallest learning rate among those that
-            cannot be told from it.
+        specs: one run per seed, on a stream of held-out corruptions.
+        grid: values of each setting, in the order in which settings are searched.
+        start: the preset's values of these settings, which are tried first.
+        benchmark: run of the preset on the benchmark's corruptions, for the length of its stream.
+        search: ``coordinate`` changes one setting at a time, ``grid`` tries all combinations.
+        choose: ``lowest`` chooses the trial with the lowest mean error. ``gentlest`` chooses the smallest learning rate
+            whose error is not significantly higher (95 % paired bootstrap).
     """
 
-    cells: tuple[Cell, ...]
-    grid: Grid
+    specs: tuple[RunSpec, ...]
+    grid: Mapping[str, Sequence[Any]]
     start: Values
-    benchmark: Cell
-    search: Literal["coordinate", "grid"] = "coordinate"
-    choose: Literal["lowest", "gentlest"] = "lowest"
+    benchmark: RunSpec
+    search: Search = "coordinate"
+    choose: Choose = "lowest"
 
     @property
     def file_name(self) -> str:
-        """The name of the file that tells what was tried: PRESET.json for LAW, PRESET-METHOD.json for another."""
-        first = self.cells[0]
+        """Name of the tuning file: PRESET.json for LAW, PRESET-METHOD.json for other methods."""
+        first = self.specs[0]
         return f"{first.preset}.json" if first.method == "law" else f"{first.preset}-{first.method}.json"
 
-    def cells_of(self, values: Mapping[str, Any]) -> list[Cell]:
-        """Return the cells of one trial, one a seed."""
+    def trial_specs(self, values: Mapping[str, Any]) -> list[RunSpec]:
+        """Return the runs of one trial, one per seed."""
         label = " ".join(f"{name}={value}" for name, value in values.items())
-        return [replace(cell, settings=merge(cell.settings, values), label=label) for cell in self.cells]
+        return [replace(spec, settings=merge(spec.settings, values), label=label) for spec in self.specs]
+
+    def candidates(self, name: str) -> list[Any]:
+        """Return the values of a setting that are tried: those of the grid and the preset's."""
+        return list(dict.fromkeys([*self.grid[name], self.start[name]]))
 
     @property
-    def most_trials(self) -> int:
-        """How many trials there are at most."""
-        sizes = [len(_with_start(self, name)) for name in self.grid]
+    def max_trials(self) -> int:
+        """Largest possible number of trials."""
         if self.search == "grid":
-            combinations = list(itertools.product(*self.grid.values()))
-            return len(combinations) + (tuple(self.start.values()) not in combinations)
-        return 1 + ROUNDS * sum(size - 1 for size in sizes)
-
-
-@dataclass(frozen=True)
-class Trial:
-    """Some values that were tried: per cent wrong on held-out corruptions, and the records that say so.
-
-    ``errors`` is per cent wrong batch by batch, a row a seed.
-    """
-
-    values: Values
-    mean_error: float
-    error_by_domain: dict[str, float]
-    records: tuple[str, ...]
-    errors: tuple[tuple[float, ...], ...] = ()
+            return len({*itertools.product(*self.grid.values()), tuple(self.start.values())})
+        return 1 + SWEEPS * sum(len(self.candidates(name)) - 1 for name in self.grid)
 
 
 @dataclass
-class Outcome:
-    """What has been tried so far, and how the choice among it is made, as ``Tuning.choose`` says."""
+class SearchResult:
+    """Trials so far, and the choice among them by the rule ``choose`` of ``Tuning``."""
 
-    choose: Literal["lowest", "gentlest"] = "lowest"
+    choose: Choose = "lowest"
     trials: list[Trial] = field(default_factory=list)
 
     @property
     def lowest(self) -> Trial:
-        """The trial with the lowest error; of equals the one tried first, which is nearer to the preset."""
+        """Trial with the lowest error; of equal ones the first, which is closest to the preset."""
         return min(self.trials, key=lambda trial: trial.mean_error)
 
     @property
     def tied(self) -> list[Trial]:
-        """The trials that cannot be told from the lowest: the interval of their paired difference holds zero."""
-        return [trial for trial in self.trials if not _is_above(trial, self.lowest)]
+        """Trials that are not significantly worse than the lowest, including it."""
+        lowest = self.lowest
+        return [trial for trial in self.trials if not _is_worse(trial, lowest)]
 
     @property
     def choice(self) -> Trial:
-        """The lowest, or the gentlest of those that cannot be told from it."""
+        """Chosen trial."""
         if self.choose == "lowest":
             return self.lowest
         return min(self.tied, key=lambda trial: (trial.values.get("learning_rate", 0.0), trial.mean_error))
 
 
-def _is_above(trial: Trial, other: Trial) -> bool:
-    """Tell whether a trial errs more than another beyond doubt, batch by batch of the same streams."""
-    differences = [
-        [own - lower for own, lower in zip(*sheets, strict=True)]
-        for sheets in zip(trial.errors, other.errors, strict=True)
-    ]
+def _is_worse(trial: Trial, other: Trial) -> bool:
+    rows = zip(trial.errors, other.errors, strict=True)
+    differences = [[ours - theirs for ours, theirs in zip(*row, strict=True)] for row in rows]
     return bootstrap_interval(differences)[0] > 0.0
-
-
-# --- what is tuned ---------------------------------------------------------------------------------------------------
 
 
 def plan_tuning(
@@ -133,170 +116,150 @@ def plan_tuning(
     choose: str = "lowest",
     seeds: str = "1",
     limit: int | None = None,
-    rounds: int = COME_ROUND,
-    network: str | None = None,
+    rounds: int = STREAM_ROUNDS,
+    model: str | None = None,
     assignments: Sequence[str] = (),
 ) -> Tuning:
-    """Return what ``driftlaw tune`` asks for; a stream that is not of held-out corruptions alone is refused.
+    """Return the search of ``driftlaw tune``.
 
     Args:
-        preset: a benchmark; its corruptions are replaced by the held-out ones where it does not name any.
-        method: whose settings are tuned.
-        grid: such as ``tau=0.6,0.8``; for LAW a grid around the preset's values where left out.
+        preset: a benchmark. Its corruptions are replaced by the held-out ones unless it names some itself.
+        method: method whose settings are tuned.
+        grid: such as ``tau=0.6,0.8``. If empty, LAW has a default grid around the preset's values.
         search: ``coordinate`` or ``grid``.
         choose: ``lowest`` or ``gentlest``.
-        seeds: such as ``1-3``; a trial's error is the mean over them.
-        limit: images a domain.
-        rounds: how often a continual stream comes round; what adapts fastest may win a short one and lose a long one.
-        network: weights in place of the preset's own.
-        assignments: ``--set`` of the command line.
+        seeds: such as ``1-3``; the error of a trial is the mean over them.
+        limit: maximum number of images per domain.
+        rounds: how often a continual stream repeats. Settings that adapt fast win short streams and may lose long ones.
+        model: weights to use instead of the preset's.
+        assignments: values of ``--set``.
     """
-    if search not in ("coordinate", "grid"):
-        raise unknown("search", search, ("coordinate", "grid"))
-    if choose not in ("lowest", "gentlest"):
-        raise unknown("way to choose", choose, ("lowest", "gentlest"))
-    cells = plan_run(preset, assignments=assignments, limit=limit, methods=method, seeds=seeds, network=network)
-    if len({cell.method for cell in cells}) != 1:
-        raise UsageError(f"--method {method}: one method is tuned at a time")
+    if search not in get_args(Search):
+        raise unknown_name("search", search, get_args(Search))
+    if choose not in get_args(Choose):
+        raise unknown_name("value of --choose", choose, get_args(Choose))
+    specs = plan_run(preset, assignments=assignments, limit=limit, methods=method, seeds=seeds, model=model)
+    if len({spec.method for spec in specs}) != 1:
+        raise UsageError(f"--method {method} names several methods. Tune one method at a time.")
     benchmark = plan_run(preset, assignments=assignments, methods=method)[0]
-    own = read_preset(preset).get("model", {}).get("weights")
-    name = name_with_weights(cells[0].preset, cells[0].model["weights"], own)
-    cells = [replace(cell, preset=name, stream=_held_out_stream(cell.stream, rounds)) for cell in cells]
-    kind = registered_methods()[method].Config
-    settings = parse(kind, cells[0].settings, where=f"method {method}").model_dump(mode="json")
-    chosen = _parse_grid(grid, method, settings) if grid else _default_grid(method, settings)
-    return Tuning(tuple(cells), chosen, {name: settings[name] for name in chosen}, benchmark, search, choose)
+    original = read_preset(preset).get("model", {}).get("weights")
+    name = preset_with_weights(specs[0].preset, specs[0].model["weights"], original)
+    stream = {"corruptions": "held_out", **specs[0].stream}
+    if stream.get("schedule", "continual") == "continual" and rounds > 1:
+        stream |= {"schedule": "recurring", "rounds": rounds}
+    config = parse(registered_methods()[method].Config, specs[0].settings, where=f"method {method}")
+    settings = config.model_dump(mode="json")
+    values = _parse_grid(grid, method, settings) if grid else _default_grid(method, settings)
+    return Tuning(
+        specs=tuple(replace(spec, preset=name, stream=stream) for spec in specs),
+        grid=values,
+        start={name: settings[name] for name in values},
+        benchmark=benchmark,
+        search=cast(Search, search),
+        choose=cast(Choose, choose),
+    )
 
 
-def _held_out_stream(stream: Mapping[str, Any], rounds: int) -> dict[str, Any]:
-    again = {"schedule": "recurring", "rounds": rounds} if rounds > 1 else {}
-    is_continual = stream.get("schedule", "continual") == "continual"
-    return {"corruptions": "held_out", **stream, **(again if is_continual else {})}
-
-
-def _default_grid(method: str, settings: Mapping[str, Any]) -> Grid:
+def _default_grid(method: str, settings: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
     if not {"learning_rate", "tau", "consistency_weight"} <= set(settings):
-        raise UsageError(f"there is no grid for {method}: give one, such as --grid learning_rate=1e-4,1e-3")
-    around = {
-        name: [float(f"{factor * settings[name]:.6g}") for factor in factors] for name, factors in FACTORS.items()
-    }
-    return {"learning_rate": around["learning_rate"], "tau": TAUS, "consistency_weight": around["consistency_weight"]}
+        raise UsageError(f"{method} has no default grid. Pass one, such as --grid learning_rate=1e-4,1e-3.")
+    scaled = {name: [float(f"{x * settings[name]:.6g}") for x in factors] for name, factors in FACTORS.items()}
+    return {"learning_rate": scaled["learning_rate"], "tau": TAUS, "consistency_weight": scaled["consistency_weight"]}
 
 
-def _parse_grid(texts: Sequence[str], method: str, settings: Mapping[str, Any]) -> Grid:
-    grid: dict[str, list[Any]] = {}
+def _parse_grid(texts: Sequence[str], method: str, settings: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+    grid: dict[str, Sequence[Any]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
         name = name.strip().removeprefix(f"{method}.")
         if not equals or not values.strip():
-            raise UsageError(f"--grid {text}: expected a setting and its values, such as tau=0.6,0.8,1.0")
+            raise UsageError(f"--grid {text} has no values. Expected a setting and values, such as tau=0.6,0.8.")
         if name not in settings:
-            raise unknown(f"setting of {method}", name, list(settings))
+            raise unknown_name(f"setting of {method}", name, list(settings))
         if name in grid:
-            raise UsageError(f"--grid names {name} twice: give all of its values at once, {name}=A,B,C")
-        grid[name] = [_value(part) for part in values.split(",")]
+            raise UsageError(f"--grid names {name} twice. Pass all of its values at once: {name}=A,B,C.")
+        grid[name] = [parse_assignments([f"value={value.strip()}"])["value"] for value in values.split(",")]
     return grid
 
 
-def _value(text: str) -> Any:
-    return parse_assignments([f"value={text.strip()}"])["value"]
+def check_held_out(stream: Stream) -> None:
+    """Raise UsageError unless every domain of a stream is a held-out corruption.
 
-
-# --- what may be looked at -------------------------------------------------------------------------------------------
-
-
-def refuse_benchmark(stream: Stream) -> None:
-    """Raise unless every domain of a stream is a held-out corruption, whatever the preset that it came from is called.
-
-    The stream itself is asked what it will hand out: names such as «all» are corruptions by then.
+    The stream is checked rather than the preset, because only the stream has resolved names such as 'all'.
     """
     recipe = stream.recipe()
     if "corruptions" not in recipe:
-        raise UsageError(f"a {type(stream).__name__} does not tell its corruptions: settings cannot be tuned on it")
-    _refuse(recipe["corruptions"], "the stream")
+        raise UsageError(f"{type(stream).__name__}.recipe() does not list corruptions. Tuning needs to check them.")
+    _check_corruptions(recipe["corruptions"], "The stream")
 
 
-def _refuse(names: Iterable[str], where: str) -> None:
+def _check_corruptions(names: Iterable[str], where: str) -> None:
     allowed = list_corruptions("held_out")
-    found = [name for name in dict.fromkeys(names) if name not in allowed]
-    if found:
-        reported = "on which results are reported" if set(found) & set(list_corruptions()) else "none of the held-out"
+    others = [name for name in dict.fromkeys(names) if name not in allowed]
+    if others:
+        reason = (
+            "on which results are reported" if set(others) & set(list_corruptions()) else "not held-out corruptions"
+        )
         raise UsageError(
-            f"{where} holds {', '.join(found)}, {reported}: settings are chosen on {', '.join(allowed)} alone; leave "
-            "the corruptions out of the preset and of --set, or name some of these"
+            f"{where} contains {', '.join(others)}, {reason}. Settings may only be tuned on {', '.join(allowed)}. "
+            "Remove the corruptions from the preset and from --set, or name some of these."
         )
 
 
-def warn_of_haste(batches: int, benchmark: int) -> str:
-    """Return what to say of a stream that is much shorter than the benchmark's, in batches; else nothing.
+def warn_short_stream(batches: int, benchmark: int) -> str:
+    """Return a warning if a stream is much shorter than the benchmark's, else an empty string.
 
-    >>> warn_of_haste(800, 750)
+    >>> warn_short_stream(800, 750)
     ''
     """
     if batches >= LONG_ENOUGH * benchmark:
         return ""
     return (
-        f"this stream is {batches} batches long, the benchmark's {benchmark}: what learns fastest wins a short stream "
-        "and may lose a long one; leave --limit out, or raise --rounds"
+        f"The stream has {batches} batches, the benchmark's {benchmark}. Settings that adapt fast win short streams "
+        "and may lose long ones. Remove --limit, or increase --rounds."
     )
 
 
-# --- the search ------------------------------------------------------------------------------------------------------
-
-
-def tune(tuning: Tuning, run_cells: RunCells, *, told: Callable[[Outcome], None] = lambda outcome: None) -> Outcome:
-    """Try values until the search is over; return all that was tried.
+def tune(
+    tuning: Tuning, run_trial: RunTrial, *, on_trial: Callable[[SearchResult], None] = lambda result: None
+) -> SearchResult:
+    """Search, and return all trials.
 
     Args:
-        tuning: what is tuned.
-        run_cells: runs the cells of a trial, or of several.
-        told: called after every trial, to show how far things have come.
+        tuning: what to search.
+        run_trial: executes the runs of a trial.
+        on_trial: called after every trial.
     """
-    outcome = Outcome(tuning.choose)
-    searched = _combinations(tuning) if tuning.search == "grid" else _coordinates(tuning, outcome)
-    for together in searched:
-        for values in together:
-            if values not in [trial.values for trial in outcome.trials]:
-                outcome.trials.append(_trial(values, run_cells(tuning.cells_of(values))))
-                told(outcome)
-    return outcome
+    result = SearchResult(tuning.choose)
+    for values in _grid_search(tuning) if tuning.search == "grid" else _coordinate_search(tuning, result):
+        if values not in [trial.values for trial in result.trials]:
+            result.trials.append(_trial(values, run_trial(tuning.trial_specs(values))))
+            on_trial(result)
+    return result
 
 
-def _combinations(tuning: Tuning) -> Iterator[list[Values]]:
-    yield [dict(tuning.start)]
-    yield [dict(zip(tuning.grid, values, strict=True)) for values in itertools.product(*tuning.grid.values())]
+def _grid_search(tuning: Tuning) -> Iterator[Values]:
+    yield dict(tuning.start)
+    for values in itertools.product(*tuning.grid.values()):
+        yield dict(zip(tuning.grid, values, strict=True))
 
 
-def _coordinates(tuning: Tuning, outcome: Outcome) -> Iterator[list[Values]]:
-    """Yield the values of one setting after the other, the others at the best so far; ``outcome`` grows meanwhile."""
-    yield [dict(tuning.start)]
-    for _ in range(ROUNDS):
-        before = outcome.lowest
+def _coordinate_search(tuning: Tuning, result: SearchResult) -> Iterator[Values]:
+    """Yield the values of one setting after another, with the others at the best trial of ``result`` so far."""
+    yield dict(tuning.start)
+    for _ in range(SWEEPS):
+        before = result.lowest
         for name in tuning.grid:
-            best = outcome.lowest.values
-            yield [{**best, name: value} for value in _with_start(tuning, name)]
-        if outcome.lowest is before:
+            best = result.lowest.values
+            for value in tuning.candidates(name):
+                yield {**best, name: value}
+        if result.lowest is before:
             return
-
-
-def _with_start(tuning: Tuning, name: str) -> list[Any]:
-    values = list(dict.fromkeys(tuning.grid[name]))
-    return values if tuning.start[name] in values else [*values, tuning.start[name]]
-
-
-def at_the_edge(tuning: Tuning, values: Mapping[str, Any]) -> list[str]:
-    """Return the settings whose value is the lowest or the highest that was tried: a wider grid may find a better."""
-    numbers = {name: _with_start(tuning, name) for name in tuning.grid if _is_number(values[name])}
-    return [name for name, tried in numbers.items() if len(tried) > 1 and values[name] in (min(tried), max(tried))]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _trial(values: Values, records: Sequence[RunRecord]) -> Trial:
     for record in records:
-        _refuse(record.header["stream"]["corruptions"], f"the record {record.path}")
+        _check_corruptions(record.header["stream"]["corruptions"], f"The record {record.path}")
     names = list(records[0].error_by_domain)
     return Trial(
         values=values,
@@ -307,60 +270,49 @@ def _trial(values: Values, records: Sequence[RunRecord]) -> Trial:
     )
 
 
-# --- what is written -------------------------------------------------------------------------------------------------
+def at_grid_boundary(tuning: Tuning, values: Mapping[str, Any]) -> list[str]:
+    """Return the numeric settings whose value is the lowest or highest that was tried."""
+    return [
+        name
+        for name, value in values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        if len(tried := tuning.candidates(name)) > 1 and value in (min(tried), max(tried))
+    ]
 
 
-def tuning_document(tuning: Tuning, outcome: Outcome, *, command: str, folder: str, sha256: str = "") -> dict[str, Any]:
-    """Return what was tried and what is chosen, as plain data.
+def tuning_document(tuning: Tuning, result: SearchResult, *, command: str, folder: str, sha256: str = "") -> Values:
+    """Return the content of a tuning file, see ``driftlaw.records.tuning_file``.
 
     Args:
         tuning: what was tuned.
-        outcome: all that was tried.
-        command: what it was started with.
-        folder: where the records lie, as seen from the file.
-        sha256: of the network's weights.
+        result: all trials.
+        command: command line of the search.
+        folder: folder of the records, relative to the file.
+        sha256: hash of the model's weights.
     """
-    first, choice, tied = tuning.cells[0], outcome.choice, outcome.tied
+    first, choice, tied = tuning.specs[0], result.choice, result.tied
+    settings = merge(first.settings, choice.values)
     return {
-        "format": TUNING_FORMAT,
         "command": command,
         "preset": first.preset,
         "method": first.method,
-        "settings": _for_a_run(merge(first.settings, choice.values)),
+        # How steps are executed is no result of tuning and must not change how a table is made.
+        "settings": {name: value for name, value in settings.items() if name not in EXECUTION_SETTINGS},
         "chosen": choice.values,
-        "at_the_edge": at_the_edge(tuning, choice.values),
+        "at_the_edge": at_grid_boundary(tuning, choice.values),
         "mean_error": choice.mean_error,
         "search": tuning.search,
         "choose": tuning.choose,
         "grid": {name: list(values) for name, values in tuning.grid.items()},
-        "seeds": [cell.seed for cell in tuning.cells],
+        "seeds": [spec.seed for spec in tuning.specs],
         "stream": dict(first.stream),
         "model": dict(first.model) | ({"sha256": sha256} if sha256 else {}),
         "folder": folder,
-        "trials": [
-            {
-                "tried": trial.values,
-                "mean_error": trial.mean_error,
-                "error_by_domain": trial.error_by_domain,
-                "records": list(trial.records),
-                "tied": trial in tied,
-            }
-            for trial in outcome.trials
-        ],
+        "trials": [trial.to_json(tied=trial in tied) for trial in result.trials],
     }
 
 
-def _for_a_run(settings: Mapping[str, Any]) -> Values:
-    """Return settings without those of how a step is run: tuning in a hurry must not change how a table is made."""
-    return {name: value for name, value in settings.items() if name not in EXECUTION_SETTINGS}
-
-
-def check_networks(records: Iterable[RunRecord | None], sha256: str) -> None:
-    """Refuse to go on from trials that were made with other weights of the same name."""
-    others = [
-        f"{record.path}: {str(record.header['model'].get('sha256'))[:8]}, here {sha256[:8]}"
-        for record in records
-        if record is not None and record.header["model"].get("sha256") != sha256
-    ]
-    if others:
-        raise collected("these trials were made with other weights of the same name (choose another --out):", others)
+def check_trial_weights(record: RunRecord, sha256: str) -> None:
+    """Raise UsageError if a finished trial was made with other weights of the same name."""
+    if record.header["model"].get("sha256") != sha256:
+        raise UsageError(f"{record.path} was made with other weights of the same name. Choose another --out.")

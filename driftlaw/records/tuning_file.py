@@ -4,37 +4,81 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from driftlaw.errors import UsageError
+from driftlaw.errors import DataError, UsageError
 from driftlaw.files import atomic_path
 
 TUNING_FORMAT = "driftlaw-tuning-1"
 
 
+@dataclass(frozen=True)
+class Trial:
+    """Result of one combination of settings on the held-out corruptions, as mean over seeds.
+
+    Attributes:
+        values: values of the tuned settings.
+        mean_error: error in per cent.
+        error_by_domain: error in per cent for each corruption.
+        records: file names of the records.
+        errors: error in per cent for each batch, one row per seed. Not stored in the file.
+    """
+
+    values: dict[str, Any]
+    mean_error: float
+    error_by_domain: dict[str, float]
+    records: tuple[str, ...]
+    errors: tuple[tuple[float, ...], ...] = ()
+
+    def to_json(self, *, tied: bool) -> dict[str, Any]:
+        """Return the trial as the file stores it. ``tied``: not significantly worse than the best trial."""
+        return {
+            "tried": self.values,
+            "mean_error": self.mean_error,
+            "error_by_domain": self.error_by_domain,
+            "records": list(self.records),
+            "tied": tied,
+        }
+
+
 def write_tuning(document: Mapping[str, Any], path: Path) -> None:
     """Write a tuning file atomically."""
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps({"format": TUNING_FORMAT, **document}, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
-def read_tuning(path: Path) -> dict[str, Any] | None:
-    """Return the document of a tuning file; None if the file is missing, damaged or of another kind."""
+def read_tuning(path: Path) -> dict[str, Any]:
+    """Return the document of a tuning file.
+
+    Raises:
+        DataError: if the file is missing or damaged, or is not a tuning file.
+    """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return document if isinstance(document, dict) and document.get("format") == TUNING_FORMAT else None
+        if document["format"] != TUNING_FORMAT:
+            raise KeyError(f"format {TUNING_FORMAT}")
+        for key, kind in (("settings", dict), ("method", str), ("model", dict)):
+            if not isinstance(document[key], kind):
+                raise TypeError(f"{key} is a {type(document[key]).__name__}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path} is not a file written by `driftlaw tune` ({error!r}). Run that command again."
+        ) from error
+    return dict(document)
 
 
 def check_same_weights(path: Path, sha256: str) -> None:
-    """Raise UsageError if a tuning file at ``path`` was made with other weights; other files may be overwritten."""
-    model = (read_tuning(path) or {}).get("model", {})
+    """Raise UsageError if a tuning file at ``path`` was made with other weights. Other files may be overwritten."""
+    try:
+        model = read_tuning(path)["model"]
+    except DataError:
+        return
     other = model.get("sha256")
     if other and other != sha256:
         raise UsageError(
-            f"{path} contains settings tuned with other weights ({model.get('weights')}, sha256 {other[:8]}; now "
+            f"{path} contains settings tuned with other weights ({model['weights']}, sha256 {other[:8]}; now "
             f"{sha256[:8]}). Choose another --out, or move the file."
         )

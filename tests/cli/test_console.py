@@ -1,4 +1,4 @@
-"""What every command shows of itself."""
+"""Progress on stderr."""
 
 import sys
 
@@ -6,7 +6,7 @@ from driftlaw.cli.console import command_line, progress_bar
 
 
 class Terminal:
-    """A stderr that says it is a terminal."""
+    """A stderr that claims to be a terminal."""
 
     def __init__(self):
         self.text = ""
@@ -28,7 +28,7 @@ def test_there_is_no_bar_without_a_terminal(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_terminal_sees_the_bar_unless_it_asked_for_quiet(monkeypatch):
+def test_there_is_a_bar_on_a_terminal_unless_quiet(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     with progress_bar() as bar:
         bar.update(bar.add_task("fog", total=3), completed=2)
@@ -38,6 +38,6 @@ def test_a_terminal_sees_the_bar_unless_it_asked_for_quiet(monkeypatch):
     assert progress_bar().disable
 
 
-def test_the_command_line_can_be_typed_again(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["/somewhere/bin/driftlaw", "run", "--set", "stream.dataset=folder:my pictures"])
-    assert command_line() == "driftlaw run --set 'stream.dataset=folder:my pictures'"
+def test_command_line_can_be_typed_again(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/somewhere/bin/driftlaw", "run", "--set", "stream.dataset=folder:my images"])
+    assert command_line() == "driftlaw run --set 'stream.dataset=folder:my images'"

@@ -1,7 +1,8 @@
-"""The command line as a whole: help, version and exit codes."""
+"""Command line: help, version and exit codes."""
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 
@@ -11,7 +12,10 @@ from typer.testing import CliRunner
 from driftlaw import __version__, cli
 from driftlaw.errors import DataError, DriftlawError, UsageError
 
-COMMANDS = ["run", "report", "data", "corrupt", "train", "bench", "check", "list"]
+COMMANDS = [
+    *("run", "reproduce", "tune", "report", "data", "corrupt"),
+    *("train", "export", "check", "list", "doctor"),
+]
 
 
 def python(*words, **more):
@@ -19,8 +23,8 @@ def python(*words, **more):
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment, **more)
 
 
-def exit_of_main(monkeypatch, *words):
-    """Return the exit code of ``main()`` called with these words."""
+def exit_code_of_main(monkeypatch, *words):
+    """Return the exit code of ``main()`` with these arguments."""
     monkeypatch.setattr(sys, "argv", ["driftlaw", *words])
     with pytest.raises(SystemExit) as stopped:
         cli.main()
@@ -35,8 +39,8 @@ def failing(error):
 
 
 @pytest.fixture(autouse=True)
-def _quiet_is_forgotten(monkeypatch):
-    """-q speaks through the environment; no other test shall hear it."""
+def _restore_quiet(monkeypatch):
+    """-q sets an environment variable, which must not affect other tests."""
     monkeypatch.setenv("DRIFTLAW_QUIET", "")
 
 
@@ -49,13 +53,13 @@ def test_help_names_every_command():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_of_its_own(command):
+def test_every_command_has_its_own_help(command):
     result = CliRunner().invoke(cli.app, [command, "-h"], env={"COLUMNS": "120"})
     assert result.exit_code == 0
     assert f"driftlaw {command}" in result.stdout.replace("root", "driftlaw")
 
 
-def test_the_command_line_waits_for_no_heavy_import():
+def test_the_command_line_imports_neither_torch_nor_numpy():
     code = (
         "import sys, driftlaw, driftlaw.cli; print([m for m in ('torch', 'numpy', 'matplotlib') if m in sys.modules])"
     )
@@ -67,23 +71,23 @@ def test_the_package_can_be_run_as_a_module():
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, __version__, "")
 
 
-def test_no_words_at_all_show_the_help_and_are_wrong_use(monkeypatch, capsys):
-    assert exit_of_main(monkeypatch) == 2
+def test_no_arguments_show_the_help_and_exit_with_2(monkeypatch, capsys):
+    assert exit_code_of_main(monkeypatch) == 2
     assert "Usage" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [["lst"], ["list", "--jsn"], ["list", "too", "many"]])
-def test_wrong_words_exit_with_2(monkeypatch, capsys, words):
-    assert exit_of_main(monkeypatch, *words) == 2
+def test_wrong_arguments_exit_with_2(monkeypatch, capsys, words):
+    assert exit_code_of_main(monkeypatch, *words) == 2
     assert capsys.readouterr().out == ""
 
 
 def test_an_unknown_name_exits_with_2_and_one_message(monkeypatch, capsys):
-    assert exit_of_main(monkeypatch, "list", "mthods") == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("driftlaw: Unknown kind 'mthods'. Did you mean 'methods'?")
-    assert len(told.err.splitlines()) == 1
+    assert exit_code_of_main(monkeypatch, "list", "mthods") == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("driftlaw: Unknown kind 'mthods'. Did you mean 'methods'?")
+    assert len(output.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -97,25 +101,25 @@ def test_an_unknown_name_exits_with_2_and_one_message(monkeypatch, capsys):
 )
 def test_errors_become_one_message_and_their_exit_code(monkeypatch, capsys, error, code):
     monkeypatch.setattr("driftlaw.cli.list.KINDS", {"methods": failing(error)})
-    assert exit_of_main(monkeypatch, "list") == code
+    assert exit_code_of_main(monkeypatch, "list") == code
     assert capsys.readouterr().err == f"driftlaw: {error}\n"
 
 
-def test_a_bug_is_not_dressed_up_as_a_message(monkeypatch):
+def test_a_bug_raises_its_exception(monkeypatch):
     monkeypatch.setattr("driftlaw.cli.list.KINDS", {"methods": failing(ZeroDivisionError("ours"))})
     monkeypatch.setattr(sys, "argv", ["driftlaw", "list"])
     with pytest.raises(ZeroDivisionError):
         cli.main()
 
 
-def test_verbose_shows_where_an_error_came_from():
+def test_verbose_prints_the_traceback():
     done = python("-m", "driftlaw", "-v", "list", "mthods")
     assert done.returncode == 2
     assert "Traceback" in done.stderr
-    assert "driftlaw: Unknown kind" in done.stderr
+    assert "driftlaw: unknown" in done.stderr.lower()
 
 
-def test_our_warnings_are_a_line_each_and_others_are_left_as_they_are():
+def test_driftlaws_warnings_are_one_line_and_others_have_file_and_line():
     code = """
 import warnings
 from driftlaw import cli
@@ -125,32 +129,35 @@ before = warnings.showwarning
 cli.main()
 assert warnings.showwarning is before
 """
-    told = python("-c", code).stderr
-    assert told.startswith("driftlaw: ! mind the gap\n")
-    assert ": UserWarning: from elsewhere" in told
-    assert "gap" not in told.partition("\n")[2]
+    stderr = python("-c", code).stderr
+    assert stderr.startswith("driftlaw: ! mind the gap\n")
+    assert ": UserWarning: from elsewhere" in stderr
+    assert "gap" not in stderr.partition("\n")[2]
 
 
-def test_an_interrupt_exits_with_130_and_says_that_the_command_goes_on(monkeypatch, capsys):
-    monkeypatch.setattr("driftlaw.cli.list.KINDS", {"methods": failing(KeyboardInterrupt())})
-    assert exit_of_main(monkeypatch, "list") == 130
-    assert capsys.readouterr().err == "driftlaw: interrupted; the same command goes on from here\n"
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_command_says_how_to_resume(monkeypatch, capsys, number, code):
+    before = signal.getsignal(number)
+    monkeypatch.setattr("driftlaw.cli.list.KINDS", {"methods": lambda: signal.raise_signal(number)})
+    assert exit_code_of_main(monkeypatch, "list") == code
+    assert capsys.readouterr().err == "driftlaw: Interrupted. Run the same command to resume.\n"
+    assert signal.getsignal(number) is before
 
 
-def test_quiet_is_passed_on(monkeypatch, capsys):
-    assert exit_of_main(monkeypatch, "-q", "list", "presets") == 0
+def test_quiet_sets_the_environment_variable(monkeypatch, capsys):
+    assert exit_code_of_main(monkeypatch, "-q", "list", "presets") == 0
     assert os.environ["DRIFTLAW_QUIET"] == "1"
     assert "embedded" in capsys.readouterr().out
 
 
 def test_json_on_stdout_is_not_mixed_with_logs(monkeypatch, capsys):
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
-    assert exit_of_main(monkeypatch, "-v", "list", "presets", "--json") == 0
+    assert exit_code_of_main(monkeypatch, "-v", "list", "presets", "--json") == 0
     assert capsys.readouterr().out.startswith("[")
 
 
 @pytest.mark.parametrize("words", [["list", "corruptions", "--json"], ["list", "presets", "--json"]])
-def test_a_reader_that_goes_away_is_no_error(words):
+def test_a_closed_pipe_is_no_error(words):
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(

@@ -1,13 +1,13 @@
-"""``driftlaw run``: what it prints and writes, what it refuses, and that a kill -9 costs nothing."""
+"""``driftlaw run``: output, records, errors, and resuming after a signal."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +50,7 @@ def call(arguments: list[str]) -> subprocess.CompletedProcess:
     return subprocess.run(arguments, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
 
 
-def test_json_gives_one_document_and_a_record_a_run(weights, tmp_path):
+def test_json_is_one_document_and_every_run_has_a_record(weights, tmp_path):
     done = call(command(weights, tmp_path, "--methods", "source,law", "--seeds", "1-2", "--json"))
     assert done.returncode == 0, done.stderr
     runs = json.loads(done.stdout)["runs"]
@@ -73,7 +73,7 @@ def test_a_dry_run_writes_nothing(weights, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         (["--methods", "lew"], "Did you mean 'law'"),
         (["--set", "law.taw=0.6"], "Did you mean 'tau'"),
@@ -87,15 +87,15 @@ def test_a_dry_run_writes_nothing(weights, tmp_path):
         (["--set", "stream.dataset=cifar11"], "Did you mean 'cifar10"),
     ],
 )
-def test_wrong_use_is_told_in_words_with_exit_code_2(weights, tmp_path, more, told):
+def test_wrong_use_exits_with_2_and_a_message(weights, tmp_path, more, message):
     done = call(command(weights, tmp_path / "out", *more))
     assert done.returncode == 2
-    assert told in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
 
 
-def test_an_unknown_preset_names_its_neighbour(tmp_path):
+def test_an_unknown_preset_gets_a_suggestion(tmp_path):
     done = call([sys.executable, "-m", "driftlaw", "run", "embeded"])
     assert done.returncode == 2
     assert "Did you mean 'embedded'" in done.stderr
@@ -106,26 +106,65 @@ def without_timings(path: Path) -> list[dict]:
     return [{key: value for key, value in line.items() if key not in ("timing", "command")} for line in lines]
 
 
-@pytest.mark.parametrize(("struck_with", "exit_code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
-def test_after_a_kill_the_same_command_ends_in_the_same_record(weights, tmp_path, struck_with, exit_code):
+SIGNAL_AFTER_SIX_STEPS = """
+import os, signal, sys
+from driftlaw.cli import console, main
+
+number = int(sys.argv.pop(1))
+stepped = console.RunProgress.stepped
+
+def stepped_or_signal(self, spec, done):
+    stepped(self, spec, done)
+    if done == 6:
+        os.kill(os.getpid(), number)
+
+console.RunProgress.stepped = stepped_or_signal
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "exit_code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
+def test_an_interrupted_run_resumes_and_ends_with_the_same_record(weights, tmp_path, number, exit_code):
     more = ["--methods", "law", "--set", "stream.batch_size=4", "--checkpoint-seconds", "0"]
     assert call(command(weights, tmp_path / "undisturbed", *more)).returncode == 0
-    struck = command(weights, tmp_path / "struck", *more)
-    under_way = subprocess.Popen(struck, stderr=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    while not any(path.read_bytes().count(b"\n") > 6 for path in (tmp_path / "struck").glob("*.jsonl")):
-        assert under_way.poll() is None, "it ended before it could be struck"
-        time.sleep(0.01)
-    under_way.send_signal(struck_with)
-    assert under_way.wait() == exit_code
-    (record,) = (tmp_path / "struck").glob("*.jsonl")
+    python, _, _, *arguments = command(weights, tmp_path / "interrupted", *more)
+    interrupted = call([python, "-c", SIGNAL_AFTER_SIX_STEPS, str(int(number)), *arguments])
+    assert interrupted.returncode == exit_code, interrupted.stderr
+    assert ("Run the same command to resume." in interrupted.stderr) == (number != signal.SIGKILL)
+    (record,) = (tmp_path / "interrupted").glob("*.jsonl")
     assert b'"closing"' not in record.read_bytes()
-    assert call(struck).returncode == 0
+    resumed = call([python, "-m", "driftlaw", *arguments])
+    assert resumed.returncode == 0, resumed.stderr
     (undisturbed,) = (tmp_path / "undisturbed").glob("*.jsonl")
     assert without_timings(record) == without_timings(undisturbed)
     assert record.name == undisturbed.name
 
 
-def test_another_setting_goes_to_another_record(weights, tmp_path):
+def test_progress_lines_are_printed_without_a_terminal_unless_quiet(weights, tmp_path):
+    lines = call(command(weights, tmp_path, "--methods", "source,norm")).stderr.splitlines()
+    assert lines[0] == "embedded source seed 1: started, 6 steps"
+    assert re.fullmatch(r"\[1/2\] embedded source seed 1: \d+\.\d\d % error, [\d.]+ s; about [\d.]+ s left", lines[1])
+    assert lines[2] == "embedded norm seed 1: started, 6 steps"
+    assert re.fullmatch(r"\[2/2\] embedded norm seed 1: \d+\.\d\d % error, [\d.]+ s", lines[3])
+    python, *module, run, preset = command(weights, tmp_path, "--methods", "source")[:5]
+    quiet = call([python, *module, "-q", run, preset, *command(weights, tmp_path / "other", "--methods", "source")[5:]])
+    assert (quiet.returncode, quiet.stderr) == (0, "")
+
+
+def test_a_record_of_an_earlier_format_is_renamed_and_the_run_repeated(weights, tmp_path):
+    assert call(command(weights, tmp_path, "--methods", "source")).returncode == 0
+    (record,) = tmp_path.glob("*.jsonl")
+    record.write_bytes(record.read_bytes().replace(b"driftlaw-run-1", b"driftlaw-run-0", 1))
+    again = call(command(weights, tmp_path, "--methods", "source"))
+    assert again.returncode == 0, again.stderr
+    assert f"driftlaw: ! {record} was made by an incompatible version" in again.stderr
+    assert b"driftlaw-run-1" in record.read_bytes()
+    assert b"driftlaw-run-0" in record.with_name(record.name + ".old").read_bytes()
+
+
+def test_other_settings_have_another_record(weights, tmp_path):
     call(command(weights, tmp_path, "--methods", "tent"))
     call(command(weights, tmp_path, "--methods", "tent", "--set", "tent.learning_rate=0.01"))
     assert len(list(tmp_path.glob("*.jsonl"))) == 2
@@ -134,40 +173,41 @@ def test_another_setting_goes_to_another_record(weights, tmp_path):
 # --- methods that need the training data -----------------------------------------------------------------------------
 
 
-def folder_of_pictures(root: Path, classes: int = 10, size: int = 32) -> Path:
+def image_folder(root: Path, classes: int = 10, size: int = 32) -> Path:
     generator = np.random.default_rng(0)
     for split in ("train", "test"):
         for label in range(classes):
-            place = root / split / f"class{label}"
-            place.mkdir(parents=True)
+            folder = root / split / f"class{label}"
+            folder.mkdir(parents=True)
             for number in range(2):
                 pixels = generator.integers(256, size=(size, size, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(place / f"{number}.png")
+                Image.fromarray(pixels).save(folder / f"{number}.png")
     return root
 
 
-def test_the_refusal_has_exit_code_2_and_writes_nothing(weights, tmp_path):
+def test_missing_training_data_exits_with_2_and_writes_nothing(weights, tmp_path):
     done = call(command(weights, tmp_path / "out", "--methods", "source,rmt"))
     assert done.returncode == 2
     assert "needed by rmt" in done.stderr
     assert not (tmp_path / "out").exists()
 
 
-def test_the_train_split_of_the_streams_dataset_is_handed_to_it(weights, tmp_path):
-    pictures = folder_of_pictures(tmp_path / "pictures")
+def test_training_data_is_the_train_split_of_the_streams_dataset(weights, tmp_path):
+    images = image_folder(tmp_path / "images")
     data = tmp_path / "data"
-    more = ["--set", f"stream.dataset=folder:{pictures}", "--set", "rmt.source_batch_size=10"]
+    more = ["--set", f"stream.dataset=folder:{images}", "--set", "rmt.source_batch_size=10"]
     done = call(command(weights, tmp_path, "--methods", "rmt,gtta", *more, "--data-dir", str(data), "--json"))
     assert done.returncode == 0, done.stderr
     assert [run["method"] for run in json.loads(done.stdout)["runs"]] == ["rmt", "gtta"]
     assert len(list((data / "cache").glob("rmt-*.pt"))) == 2
 
 
-# --- more than error -------------------------------------------------------------------------------------------------
+# --- extra metrics --------------------------------------------------------------------------------------------------
 
 
-def test_measures_that_are_asked_for_stand_in_the_record(weights, tmp_path):
-    done = call(command(weights, tmp_path, "--methods", "norm", "--measures", "calibration"))
+@pytest.mark.parametrize("option", ["--metrics", "--measures"])
+def test_requested_metrics_are_in_the_record(weights, tmp_path, option):
+    done = call(command(weights, tmp_path, "--methods", "norm", option, "calibration"))
     assert done.returncode == 0, done.stderr
     (record,) = tmp_path.glob("*.jsonl")
     assert "calibration" in json.loads(record.read_bytes().splitlines()[0])["measures"]

@@ -1,4 +1,4 @@
-"""The workbench: a cell in, a record out, whatever the last cell was."""
+"""Run context: runs write their records, whatever ran before."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 import torch
 from PIL import Image
 
-from driftlaw.errors import DataError, UsageError
-from driftlaw.experiments import Workbench, plan_run
-from driftlaw.records import RecordWriter, read_lines
+from driftlaw.errors import DataError, DriftlawWarning, UsageError
+from driftlaw.experiments import RunContext, RunOptions, RunSpec, plan_run
+from driftlaw.records import RecordWriter, RunRecord, dump_line, read_lines
 from driftlaw.records.compress import compress_record
 from driftlaw.streams import make_stream
-from tests.experiments.tiny import tiny_cell, tiny_weights
+from tests.experiments.tiny import tiny_spec, tiny_weights
 
 CPU = torch.device("cpu")
 
@@ -24,91 +24,140 @@ def weights(tmp_path_factory) -> Path:
     return tiny_weights(tmp_path_factory.mktemp("weights") / "tiny.safetensors")
 
 
-def test_a_cell_becomes_a_record_of_its_name_and_is_not_run_twice(weights, tmp_path):
-    cell, steps, taken = tiny_cell(weights, experiment="table1"), [], []
-    record = Workbench(CPU).run(cell, tmp_path, started=steps.append, progress=taken.append)
-    assert record.path == tmp_path / "table1" / "tiny" / cell.file_name
-    assert (steps, len(taken)) == ([4], 4)
+class Listener:
+    """Stores the number of steps."""
+
+    def __init__(self):
+        self.steps, self.done = [], []
+
+    def started(self, spec, steps):
+        self.steps.append(steps)
+
+    def stepped(self, spec, done):
+        self.done.append(done)
+
+
+def run(spec: RunSpec, out: Path, **options) -> RunRecord:
+    return RunContext(CPU).run(spec, RunOptions(out, **options))
+
+
+def test_a_run_writes_its_record_once(weights, tmp_path):
+    spec, listener = tiny_spec(weights, experiment="table1"), Listener()
+    record = RunContext(CPU).run(spec, RunOptions(tmp_path), listener)
+    assert record.path == tmp_path / "table1" / "tiny" / spec.file_name
+    assert (listener.steps, listener.done) == ([4], [1, 2, 3, 4])
     assert (record.method, record.seed, record.finished) == ("norm", 1, True)
     before = record.path.read_bytes()
-    Workbench(CPU).run(cell, tmp_path)
+    run(spec, tmp_path)
     assert record.path.read_bytes() == before
 
 
-def test_a_record_that_another_writes_is_not_replaced(weights, tmp_path):
-    cell = tiny_cell(weights)
-    with RecordWriter(cell.sink(tmp_path)) as other:
+def test_a_record_that_another_process_writes_is_not_overwritten(weights, tmp_path):
+    spec = tiny_spec(weights)
+    with RecordWriter(spec.record_path(tmp_path)) as other:
         other.write({"begun": 1})
         with pytest.raises(DataError, match="being written by another process"):
-            Workbench(CPU).run(cell, tmp_path, again=True)
+            run(spec, tmp_path, overwrite=True)
         other.write({"and": 2})
-    assert len(read_lines(cell.sink(tmp_path))) == 2
-    assert Workbench(CPU).run(cell, tmp_path, again=True).finished
+    assert len(read_lines(spec.record_path(tmp_path))) == 2
+    assert run(spec, tmp_path, overwrite=True).finished
 
 
-def test_cells_in_a_row_give_what_each_gives_alone(weights, tmp_path):
+def test_runs_in_one_context_do_not_influence_each_other(weights, tmp_path):
     other = tiny_weights(tmp_path / "other.safetensors", seed=1)
-    cells = [tiny_cell(weights, "law"), tiny_cell(other, "tent", seed=2), tiny_cell(weights, "law", severity=2)]
-    bench = Workbench(CPU)
-    together = [bench.run(cell, tmp_path / "together") for cell in cells]
-    alone = [Workbench(CPU).run(cell, tmp_path / "alone") for cell in cells]
+    specs = [tiny_spec(weights, "law"), tiny_spec(other, "tent", seed=2), tiny_spec(weights, "law", severity=2)]
+    context = RunContext(CPU)
+    together = [context.run(spec, RunOptions(tmp_path / "together")) for spec in specs]
+    alone = [run(spec, tmp_path / "alone") for spec in specs]
     for one, two in zip(together, alone, strict=True):
         assert [line["wrong"] for line in one.batches] == [line["wrong"] for line in two.batches]
         assert one.header["stream"] == two.header["stream"]
         assert one.header["model"] == two.header["model"]
 
 
-def test_a_compressed_record_counts_unless_it_is_of_other_weights(weights, tmp_path):
-    cell = tiny_cell(weights)
-    packed = compress_record(Workbench(CPU).run(cell, tmp_path / "out").path)
-    assert Workbench(CPU).run(cell, tmp_path / "out").path == packed
-    assert Workbench(CPU).run(cell, tmp_path / "out", again=True).path == cell.sink(tmp_path / "out")
-    assert not packed.exists()
+def test_a_compressed_record_is_reused_unless_its_weights_differ(weights, tmp_path):
+    spec = tiny_spec(weights)
+    compressed = compress_record(run(spec, tmp_path / "out").path)
+    assert run(spec, tmp_path / "out").path == compressed
+    assert run(spec, tmp_path / "out", overwrite=True).path == spec.record_path(tmp_path / "out")
+    assert not compressed.exists()
     changed = tiny_weights(tmp_path / "changed.safetensors")
-    cell = tiny_cell(changed)
-    compress_record(Workbench(CPU).run(cell, tmp_path / "out").path)
+    spec = tiny_spec(changed)
+    compress_record(run(spec, tmp_path / "out").path)
     tiny_weights(changed, seed=1)
     with pytest.raises(UsageError, match="other weights"):
-        Workbench(CPU).run(cell, tmp_path / "out")
+        run(spec, tmp_path / "out")
 
 
-def test_a_network_of_other_classes_is_refused(tmp_path):
-    cell = tiny_cell(tiny_weights(tmp_path / "three.safetensors", classes=3))
-    for ask in (lambda: Workbench(CPU).check([cell]), lambda: Workbench(CPU).run(cell, tmp_path)):
-        with pytest.raises(UsageError, match="answers 3 classes, the stream has 10"):
-            ask()
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_record_of_other_weights_can_be_renamed_and_run_again(tmp_path, compress):
+    spec = tiny_spec(tiny_weights(tmp_path / "changed.safetensors"))
+    old = run(spec, tmp_path).path
+    old = compress_record(old) if compress else old
+    before = old.read_bytes()
+    tiny_weights(tmp_path / "changed.safetensors", seed=1)
+    with pytest.raises(UsageError, match="differing: model" if not compress else "other weights"):
+        run(spec, tmp_path)
+    with pytest.warns(DriftlawWarning, match=r"was made with other weights \(differing: model\)"):
+        record = run(spec, tmp_path, replace_incompatible=True)
+    assert record.finished
+    assert record.path == spec.record_path(tmp_path)
+    assert old.with_name(old.name + ".old").read_bytes() == before
+
+
+def change_header(path, **fields):
+    header, *others = read_lines(path)
+    path.write_bytes(b"".join(map(dump_line, [header | fields, *others])))
+
+
+def test_a_record_of_another_version_can_be_renamed_and_run_again_but_not_one_of_another_device(weights, tmp_path):
+    spec = tiny_spec(weights)
+    path = run(spec, tmp_path).path
+    change_header(path, format="driftlaw-run-0")
+    with pytest.warns(DriftlawWarning, match=r"by an incompatible version of driftlaw \(differing: format\)"):
+        assert run(spec, tmp_path, replace_incompatible=True).finished
+    change_header(path, device={"type": "cuda"})
+    with pytest.raises(UsageError, match=r"differing: device"):
+        run(spec, tmp_path, replace_incompatible=True)
+
+
+def test_a_model_with_other_classes_is_an_error(tmp_path):
+    spec = tiny_spec(tiny_weights(tmp_path / "three.safetensors", classes=3))
+    for call in (lambda: RunContext(CPU).check([spec]), lambda: run(spec, tmp_path)):
+        with pytest.raises(UsageError, match="has 3 output classes, but the stream has 10"):
+            call()
 
 
 def test_wrong_settings_are_found_before_anything_runs(weights):
     with pytest.raises(UsageError, match="Did you mean 'tau'"):
-        Workbench(CPU).check([tiny_cell(weights), tiny_cell(weights, "law", settings={"taw": 1.0})])
+        RunContext(CPU).check([tiny_spec(weights), tiny_spec(weights, "law", settings={"taw": 1.0})])
 
 
 # --- the training data -----------------------------------------------------------------------------------------------
 
 
-def pictures(root: Path, classes: int, size: int) -> Path:
+def image_folder(root: Path, classes: int, size: int) -> Path:
     for split in ("train", "test"):
         for label in range(classes):
-            place = root / split / f"class{label}"
-            place.mkdir(parents=True)
-            Image.fromarray(np.full((size, size, 3), 25 * label, dtype=np.uint8)).save(place / "0.png")
+            folder = root / split / f"class{label}"
+            folder.mkdir(parents=True)
+            Image.fromarray(np.full((size, size, 3), 25 * label, dtype=np.uint8)).save(folder / "0.png")
     return root
 
 
-def test_training_data_that_is_not_there_is_told(tmp_path):
-    cells = plan_run("embedded", methods="source,gtta", assignments=["stream.source=cifar10"])
+def test_missing_training_data_is_an_error_with_instructions(tmp_path):
+    specs = plan_run("embedded", methods="source,gtta", assignments=["stream.train_data=cifar10"])
     with pytest.raises(DataError, match=r"driftlaw data get cifar10.*--methods source$"):
-        Workbench(CPU, tmp_path).training_data(cells, make_stream("embedded"))
+        RunContext(CPU, tmp_path).train_data(specs, make_stream("embedded"))
 
 
-def test_training_data_of_other_classes_and_sizes_is_refused(tmp_path):
-    place = f"stream.source=folder:{pictures(tmp_path, classes=3, size=24)}"
-    cells = plan_run("embedded", methods="gtta", assignments=[place])
-    with pytest.raises(UsageError, match=r"classes: 3 against the stream's 10[\s\S]*image size: \(24, 24\)"):
-        Workbench(CPU).training_data(cells, make_stream("embedded"))
+def test_training_data_with_other_classes_or_sizes_is_an_error(tmp_path):
+    assignment = f"stream.train_data=folder:{image_folder(tmp_path, classes=3, size=24)}"
+    specs = plan_run("embedded", methods="gtta", assignments=[assignment])
+    with pytest.raises(UsageError, match=r"classes: 3, stream: 10[\s\S]*image size: \(24, 24\)"):
+        RunContext(CPU).train_data(specs, make_stream("embedded"))
 
 
 def test_no_training_data_is_read_for_methods_that_need_none(tmp_path):
-    cells = plan_run("embedded", methods="source,law")
-    assert Workbench(CPU, tmp_path).training_data(cells, make_stream("embedded")) is None
+    specs = plan_run("embedded", methods="source,law")
+    assert RunContext(CPU, tmp_path).train_data(specs, make_stream("embedded")) is None

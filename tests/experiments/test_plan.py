@@ -1,16 +1,18 @@
-"""What is to be done for an experiment: what is there, what is copied, what can be run, what is missing."""
+"""Execution plans: finished, reusable, possible and skipped runs."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from driftlaw.errors import UsageError
 from driftlaw.experiments import plan_experiment
-from driftlaw.experiments.assets import Stock
-from driftlaw.experiments.plan import bring_borrowed, prepare
-from tests.experiments.tiny import tiny_cell, tiny_weights
+from driftlaw.experiments.assets import AssetInventory
+from driftlaw.experiments.plan import copy_reusable_records, plan_execution
+from driftlaw.records.tuning_file import TUNING_FORMAT
+from tests.experiments.tiny import tiny_spec, tiny_weights
 from tests.reports.example_records import make_record, write_record
 
 
@@ -20,78 +22,84 @@ def weights(tmp_path_factory):
 
 
 @pytest.fixture
-def stock(tmp_path):
-    return Stock(tmp_path / "nothing here")
+def inventory(tmp_path):
+    return AssetInventory(tmp_path / "nothing here")
 
 
-def record_of(weights, stock, method="norm", **more):
-    return make_record(method, header={"model": {"name": "tiny", "sha256": stock.network(str(weights)).sha256}}, **more)
+def record_of(weights, inventory, method="norm", **more):
+    return make_record(
+        method, header={"model": {"name": "tiny", "sha256": inventory.model(str(weights)).sha256}}, **more
+    )
 
 
-def test_cells_with_a_finished_record_are_not_run(weights, stock, tmp_path):
-    done, half, new = (tiny_cell(weights, seed=seed, experiment="table1") for seed in (1, 2, 3))
-    write_record(record_of(weights, stock), done.places(tmp_path)[1])
-    write_record(record_of(weights, stock, finished=False, batches_done=2), half.sink(tmp_path))
-    prospect = prepare([done, half, new], tmp_path, stock)
-    assert list(prospect.finished) == [done.sink(tmp_path)]
-    assert prospect.to_run == [half, new]
-    assert prepare([done, half, new], tmp_path, stock, again=True).to_run == [done, half, new]
+def test_runs_with_a_finished_record_are_not_repeated(weights, inventory, tmp_path):
+    done, half, new = (tiny_spec(weights, seed=seed, experiment="table1") for seed in (1, 2, 3))
+    write_record(record_of(weights, inventory), done.record_candidates(tmp_path)[1])
+    write_record(record_of(weights, inventory, finished=False, batches_done=2), half.record_path(tmp_path))
+    plan = plan_execution([done, half, new], tmp_path, inventory)
+    assert list(plan.finished) == [done.record_path(tmp_path)]
+    assert plan.to_run == [half, new]
+    assert plan_execution([done, half, new], tmp_path, inventory, overwrite=True).to_run == [done, half, new]
 
 
-def test_the_same_cell_of_another_experiment_is_copied(weights, stock, tmp_path):
-    cell = tiny_cell(weights, experiment="table1")
-    elsewhere = write_record(record_of(weights, stock), replace(cell, experiment="table5").places(tmp_path)[1])
-    prospect = prepare([cell], tmp_path, stock)
-    assert prospect.to_run == []
-    assert not cell.places(tmp_path)[1].exists()
-    bring_borrowed(prospect)
-    assert cell.places(tmp_path)[1].read_bytes() == elsewhere.read_bytes()
-    assert prospect.finished[cell.sink(tmp_path)].path == cell.places(tmp_path)[1]
+def test_the_record_of_the_same_run_in_another_experiment_is_copied(weights, inventory, tmp_path):
+    spec = tiny_spec(weights, experiment="table1")
+    elsewhere = write_record(
+        record_of(weights, inventory), replace(spec, experiment="table5").record_candidates(tmp_path)[1]
+    )
+    plan = plan_execution([spec], tmp_path, inventory)
+    assert plan.to_run == []
+    assert not spec.record_candidates(tmp_path)[1].exists()
+    copy_reusable_records(plan)
+    assert spec.record_candidates(tmp_path)[1].read_bytes() == elsewhere.read_bytes()
+    assert plan.finished[spec.record_path(tmp_path)].path == spec.record_candidates(tmp_path)[1]
 
 
-def test_records_of_other_weights_are_refused(weights, stock, tmp_path):
-    cell = tiny_cell(weights, experiment="table1")
-    write_record(make_record("norm"), cell.sink(tmp_path))
+def test_records_made_with_other_weights_are_an_error(weights, inventory, tmp_path):
+    spec = tiny_spec(weights, experiment="table1")
+    write_record(make_record("norm"), spec.record_path(tmp_path))
     with pytest.raises(UsageError, match="other weights of the same name"):
-        prepare([cell], tmp_path, stock)
-    assert prepare([cell], tmp_path, stock, again=True).to_run == [cell]
+        plan_execution([spec], tmp_path, inventory)
+    assert plan_execution([spec], tmp_path, inventory, overwrite=True).to_run == [spec]
 
 
-def test_the_embedded_default_stands_in_where_nothing_else_is_there(stock, tmp_path):
-    cells = plan_experiment("table1", seeds=[1], methods=["source", "gtta"])
-    prospect = prepare(cells, tmp_path, stock)
-    assert [cell.preset for cell in prospect.to_run] == ["embedded"]
-    assert "driftlaw train" in prospect.stood_in[0]
-    assert {cell.preset for cell, _ in prospect.left_out} == {"embedded", "cifar100-c", "imagenet-c"}
-    assert len(prospect.reasons()) == 3
+def test_the_fallback_is_used_if_nothing_of_a_benchmark_is_available(inventory, tmp_path):
+    specs = plan_experiment("table1", seeds=[1], methods=["source", "gtta"])
+    plan = plan_execution(specs, tmp_path, inventory)
+    assert [spec.preset for spec in plan.to_run] == ["embedded"]
+    assert "driftlaw train" in plan.fallbacks[0]
+    assert {spec.preset for spec, _ in plan.skipped} == {"embedded", "cifar100-c", "imagenet-c"}
+    assert len(plan.skipped_by_reason()) == 3
 
 
-@pytest.mark.parametrize("network", ["nosuch", "here/nosuch.safetensors", "wrn_28_10-cifar10"])
-def test_nothing_stands_in_for_a_network_that_was_asked_for(stock, tmp_path, network):
-    cells = plan_experiment("table1", datasets=["cifar10-c"], seeds=[1], methods=["source"])
-    with pytest.raises(UsageError, match=f"--network {network}: no "):
-        prepare(cells, tmp_path, stock, network=network)
+@pytest.mark.parametrize("model", ["nosuch", "here/nosuch.safetensors", "wrn_28_10-cifar10"])
+def test_a_requested_model_has_no_fallback(inventory, tmp_path, model):
+    specs = plan_experiment("table1", datasets=["cifar10-c"], seeds=[1], methods=["source"])
+    with pytest.raises(UsageError, match=f"(?i)--model {model}: no "):
+        plan_execution(specs, tmp_path, inventory, model=model)
 
 
-def test_settings_chosen_for_the_benchmarks_network_do_not_go_with_what_stands_in(stock, tmp_path):
-    (tmp_path / "cifar10-c.json").write_text('{"settings": {"learning_rate": 5e-4}}')
-    cells = plan_experiment("table1", datasets=["cifar10-c"], seeds=[1], methods=["law"], tuning=tmp_path)
-    prospect = prepare(cells, tmp_path / "out", stock)
-    assert len(cells) == 2
-    assert [(cell.preset, cell.settings["learning_rate"]) for cell in prospect.to_run] == [("embedded", 1e-3)]
+def test_tuned_settings_are_not_used_with_the_fallback(inventory, tmp_path):
+    document = {"format": TUNING_FORMAT, "method": "law", "settings": {"learning_rate": 5e-4}}
+    document["model"] = {"weights": "wrn_28_10-cifar10"}
+    (tmp_path / "cifar10-c.json").write_text(json.dumps(document))
+    specs = plan_experiment("table1", datasets=["cifar10-c"], seeds=[1], methods=["law"], tuning=tmp_path)
+    plan = plan_execution(specs, tmp_path / "out", inventory)
+    assert len(specs) == 2
+    assert [(spec.preset, spec.settings["learning_rate"]) for spec in plan.to_run] == [("embedded", 1e-3)]
 
 
-def test_nothing_stands_in_beside_records_of_the_benchmark_itself(stock, tmp_path):
-    cells = plan_experiment("table1", datasets=["cifar10-c"], seeds=[1], methods=["source", "law"])
-    write_record(make_record("source"), cells[0].sink(tmp_path))
-    prospect = prepare(cells, tmp_path, stock)
-    assert prospect.stood_in == []
-    assert [cell.method for cell, _ in prospect.left_out] == ["law"]
-    assert len(prospect.finished) == 1
+def test_a_benchmark_with_records_has_no_fallback(inventory, tmp_path):
+    specs = plan_experiment("table1", datasets=["cifar10-c"], seeds=[1], methods=["source", "law"])
+    write_record(make_record("source"), specs[0].record_path(tmp_path))
+    plan = plan_execution(specs, tmp_path, inventory)
+    assert plan.fallbacks == []
+    assert [spec.method for spec, _ in plan.skipped] == ["law"]
+    assert len(plan.finished) == 1
 
 
-def test_another_network_is_run_once_however_many_an_experiment_varies(stock, tmp_path):
-    cells = plan_experiment("table6", seeds=[1], methods=["law"])
-    prospect = prepare(cells, tmp_path, stock, network="embedded")
-    assert len(cells) == 4
-    assert [cell.preset for cell in prospect.to_run] == ["embedded"]
+def test_a_requested_model_runs_once_in_experiments_that_vary_the_model(inventory, tmp_path):
+    specs = plan_experiment("table6", seeds=[1], methods=["law"])
+    plan = plan_execution(specs, tmp_path, inventory, model="embedded")
+    assert len(specs) == 4
+    assert [spec.preset for spec in plan.to_run] == ["embedded"]

@@ -1,4 +1,4 @@
-"""Cells: what a command asks for, and where the record of each lies."""
+"""Run specifications: which runs a command asks for, and where their records are."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from driftlaw.errors import UsageError
-from driftlaw.experiments import Cell, parse_seeds, plan_run
+from driftlaw.experiments import RunSpec, parse_seeds, plan_run
 from tests.reports.example_records import make_record, write_record
 
 
-def plan(methods: str, *assignments: str) -> list[Cell]:
+def plan(methods: str, *assignments: str) -> list[RunSpec]:
     return plan_run("embedded", assignments=assignments, methods=methods)
 
 
-def test_every_method_comes_with_every_seed():
-    cells = plan_run("embedded", methods="source,law", seeds="1-2")
-    assert [(cell.method, cell.seed) for cell in cells] == [("source", 1), ("source", 2), ("law", 1), ("law", 2)]
-    assert [cell.method for cell in plan_run("embedded")] == ["source", "norm", "tent", "law"]
+def test_every_method_runs_with_every_seed():
+    specs = plan_run("embedded", methods="source,law", seeds="1-2")
+    assert [(spec.method, spec.seed) for spec in specs] == [("source", 1), ("source", 2), ("law", 1), ("law", 2)]
+    assert [spec.method for spec in plan_run("embedded")] == ["source", "norm", "tent", "law"]
 
 
 @pytest.mark.parametrize(
@@ -30,93 +30,94 @@ def test_every_method_comes_with_every_seed():
         ("cifar10-c", "tent", "cifar10-c-tent-seed1-5637392f.jsonl"),
     ],
 )
-def test_records_that_lie_in_results_keep_their_names(preset, method, name):
-    (cell,) = plan_run(preset, methods=method)
-    assert cell.file_name == name
+def test_file_names_of_stored_records_do_not_change(preset, method, name):
+    (spec,) = plan_run(preset, methods=method)
+    assert spec.file_name == name
 
 
-def test_names_tell_streams_networks_settings_and_seeds_apart():
-    (cell,) = plan("law")
+def test_different_streams_models_settings_and_seeds_have_different_file_names():
+    (spec,) = plan("law")
     others = [
-        replace(cell, seed=2),
-        replace(cell, settings={**cell.settings, "tau": 0.5}),
-        replace(cell, stream={**cell.stream, "limit": 40}),
-        replace(cell, model={"weights": "other"}),
-        replace(cell, preset="other"),
+        replace(spec, seed=2),
+        replace(spec, settings={**spec.settings, "tau": 0.5}),
+        replace(spec, stream={**spec.stream, "limit": 40}),
+        replace(spec, model={"weights": "other"}),
+        replace(spec, preset="other"),
     ]
-    assert len({other.file_name for other in [cell, *others]}) == 6
-    assert replace(cell, label="the same by another name").file_name == cell.file_name
+    assert len({other.file_name for other in [spec, *others]}) == 6
+    assert replace(spec, label="the same by another name").file_name == spec.file_name
 
 
-def test_an_experiment_has_a_folder_of_its_own():
-    (cell,) = plan("law")
-    assert cell.sink(Path("out")).parent == Path("out")
-    assert replace(cell, experiment="table1").sink(Path("out")).parent == Path("out/table1/embedded")
+def test_records_of_an_experiment_are_in_its_folder():
+    (spec,) = plan("law")
+    assert spec.record_path(Path("out")).parent == Path("out")
+    assert replace(spec, experiment="table1").record_path(Path("out")).parent == Path("out/table1/embedded")
 
 
-def test_a_finished_record_is_found_plain_or_compressed_and_an_unfinished_one_is_not(tmp_path):
-    (cell,) = plan("law")
-    sink = cell.sink(tmp_path)
-    assert cell.finished_record(tmp_path) is None
-    write_record(make_record("law", finished=False, batches_done=3), sink)
-    assert cell.finished_record(tmp_path) is None
-    write_record(make_record("law"), sink)
-    assert cell.finished_record(tmp_path).path == sink
-    sink.unlink()
-    packed = write_record(make_record("law"), sink.with_name(sink.name + ".gz"))
-    assert cell.finished_record(tmp_path).path == packed
+def test_finished_record_reads_plain_and_compressed_records_but_no_unfinished_one(tmp_path):
+    (spec,) = plan("law")
+    path = spec.record_path(tmp_path)
+    assert spec.finished_record(tmp_path) is None
+    write_record(make_record("law", finished=False, batches_done=3), path)
+    assert spec.finished_record(tmp_path) is None
+    write_record(make_record("law"), path)
+    assert spec.finished_record(tmp_path).path == path
+    path.unlink()
+    packed = write_record(make_record("law"), path.with_name(path.name + ".gz"))
+    assert spec.finished_record(tmp_path).path == packed
 
 
 @pytest.mark.parametrize(
-    ("assignments", "told"),
+    ("assignments", "message"),
     [
         (["law=3"], "law.SETTING=3"),
         (["laww.tau=0.6"], "Did you mean 'law'"),
         (["strem.limit=3"], "Did you mean 'stream'"),
     ],
 )
-def test_wrong_assignments_are_told(assignments, told):
-    with pytest.raises(UsageError, match=told):
+def test_wrong_assignments_are_errors(assignments, message):
+    with pytest.raises(UsageError, match=message):
         plan("law", *assignments)
 
 
 @pytest.mark.parametrize("text", ["one", "1-", "-1", "1,,2", "3-1"])
-def test_wrong_seeds_are_told(text):
+def test_wrong_seeds_are_errors(text):
     with pytest.raises(UsageError, match="--seeds"):
         parse_seeds(text)
 
 
-def test_another_network_may_be_named():
+def test_other_weights_replace_those_of_the_preset():
     for network, weights in (("mine.safetensors", "mine.safetensors"), ("embedded", "wrn_16_1-cifar10")):
-        (cell,) = plan_run("cifar10-c", methods="law", network=network, assignments=["model.weights=other"])
-        assert cell.model["weights"] == weights
+        (spec,) = plan_run("cifar10-c", methods="law", model=network, assignments=["model.weights=other"])
+        assert spec.model["weights"] == weights
 
 
 # --- the training data -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dataset", ["cifar10-embedded", "cifar10-c-embedded", "archive:/somewhere"])
-def test_a_dataset_without_training_data_is_refused_before_anything_is_read(dataset):
-    with pytest.raises(UsageError, match=r"needed by rmt, gtta, and .* has none: .*stream\.source="):
+def test_a_dataset_without_train_split_is_an_error_before_anything_is_read(dataset):
+    with pytest.raises(UsageError, match=r"needed by rmt, gtta, but .* has no train split\. .*stream\.train_data="):
         plan("source,rmt,gtta", f"stream.dataset={dataset}")
     plan("source,norm", f"stream.dataset={dataset}")
 
 
-def test_the_source_is_the_train_split_of_the_dataset_unless_named():
-    assert plan("gtta", "stream.dataset=cifar10")[0].source_dataset == "cifar10"
-    assert plan("gtta", "stream.dataset=cifar10-c")[0].source_dataset == "cifar10"
-    assert plan("gtta", "stream.source=folder:/pictures")[0].source_dataset == "folder:/pictures"
+def test_training_data_is_the_streams_dataset_unless_named():
+    assert plan("gtta", "stream.dataset=cifar10")[0].train_dataset == "cifar10"
+    assert plan("gtta", "stream.dataset=cifar10-c")[0].train_dataset == "cifar10"
+    for key in ("train_data", "source"):  # 'source' is the name of earlier versions
+        assert plan("gtta", f"stream.{key}=folder:/pictures")[0].train_dataset == "folder:/pictures"
     with pytest.raises(UsageError, match="Did you mean 'cifar10"):
-        plan("gtta", "stream.source=cifar11")
+        plan("gtta", "stream.train_data=cifar11")
 
 
-def test_a_named_source_goes_to_another_record_of_those_that_look_at_it():
-    named, other = (plan("source,gtta", f"stream.source={name}") for name in ("cifar10", "folder:/pictures"))
+def test_named_training_data_changes_only_records_of_methods_that_use_it():
+    named, other = (plan("source,gtta", f"stream.train_data={name}") for name in ("cifar10", "folder:/pictures"))
     assert named[1].file_name != other[1].file_name
     assert named[0].file_name == plan("source")[0].file_name
-    assert "source" not in named[0].stream
+    assert not {"source", "train_data"} & set(named[0].stream)
 
 
-def test_a_preset_of_methods_alone_is_to_be_laid_over_another():
-    with pytest.raises(UsageError, match=r"lay it over another one, such as cifar10-c\+fast"):
+def test_a_preset_without_stream_must_be_combined():
+    with pytest.raises(UsageError, match=r"Combine it with another preset, such as cifar10-c\+fast"):
         plan_run("fast")

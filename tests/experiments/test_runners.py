@@ -1,17 +1,18 @@
-"""Cells one after the other and side by side: what goes wrong with one leaves the others alone."""
+"""Runners: a failed or killed run does not affect the others."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
-from types import SimpleNamespace
+from concurrent.futures import Future
 
 import pytest
 
-from driftlaw.experiments.runners import Orders, _Crew, run_cells, share_of_threads
+from driftlaw.experiments import RunOptions, runners
+from driftlaw.experiments.runners import ProcessRunner, SerialRunner, run_all, threads_per_job
 from driftlaw.records import read_record
-from tests.experiments.tiny import tiny_cell, tiny_weights
+from tests.experiments.tiny import report_and_wait, tiny_spec, tiny_weights
 
 
 @pytest.fixture(scope="module")
@@ -19,76 +20,84 @@ def weights(tmp_path_factory):
     return tiny_weights(tmp_path_factory.mktemp("weights") / "tiny.safetensors")
 
 
-class Notes:
-    """Takes down what it is told."""
+class Listener:
+    """Stores what it receives, by seed."""
 
     def __init__(self):
-        self.steps, self.done, self.outcomes = {}, {}, []
+        self.steps, self.done, self.results = {}, {}, []
 
-    def started(self, cell, steps):
-        self.steps[cell.seed] = steps
+    def started(self, spec, steps):
+        self.steps[spec.seed] = steps
 
-    def stepped(self, cell, done):
-        self.done[cell.seed] = done
+    def stepped(self, spec, done):
+        self.done[spec.seed] = done
 
-    def ended(self, outcome):
-        self.outcomes.append(outcome)
-
-
-class Killer(Notes):
-    """Kills the worker that is the first to begin."""
-
-    def started(self, cell, steps):
-        if not self.steps:
-            for child in multiprocessing.active_children():
-                os.kill(child.pid, signal.SIGKILL)
-        super().started(cell, steps)
+    def ended(self, result):
+        self.results.append(result)
 
 
-def test_one_after_the_other_an_error_is_an_outcome_and_the_rest_goes_on(weights, tmp_path):
-    cells = [tiny_cell(weights, seed=1), tiny_cell(weights, seed=2, settings={"tau": 1}), tiny_cell(weights, seed=3)]
-    notes = Notes()
-    outcomes = run_cells(cells, Orders(tmp_path, "cpu", compress=True, command="driftlaw test"), notes)
-    assert outcomes == notes.outcomes
-    assert [bool(outcome.problem) for outcome in outcomes] == [False, True, False]
-    assert "Unknown setting 'tau'" in outcomes[1].problem
-    assert outcomes[0].record == cells[0].places(tmp_path)[1]
-    assert read_record(outcomes[0].record).header["command"] == "driftlaw test"
-    assert (notes.steps, notes.done) == ({1: 4, 3: 4}, {1: 4, 3: 4})
+class SendSignal(Listener):
+    """Sends a signal when the run with seed 1 starts; its number of steps is the process id of the worker."""
+
+    def __init__(self, number, process_id=None):
+        super().__init__()
+        self.number, self.process_id = number, process_id
+
+    def started(self, spec, steps):
+        super().started(spec, steps)
+        if spec.seed == 1:
+            os.kill(self.process_id or steps, self.number)
 
 
-def test_side_by_side_a_killed_process_is_reported_and_the_rest_goes_on(weights, tmp_path):
-    cells = [tiny_cell(weights, seed=seed) for seed in (1, 2)]
-    notes = Killer()
-    outcomes = run_cells(cells, Orders(tmp_path, "cpu", threads=1), notes, jobs=2)
-    by_seed = {outcome.cell.seed: outcome for outcome in outcomes}
-    assert "SIGKILL" in by_seed[1].problem
-    assert "goes on" in by_seed[1].problem
-    record = read_record(by_seed[2].record)
-    assert record.finished
-    assert record.header["device"]["threads"] == 1
-    assert notes.done[2] == notes.steps[2] == 4
+def test_serial_runs_continue_after_an_error(weights, tmp_path):
+    specs = [tiny_spec(weights, seed=1), tiny_spec(weights, seed=2, settings={"tau": 1}), tiny_spec(weights, seed=3)]
+    listener = Listener()
+    results = run_all(specs, RunOptions(tmp_path, compress=True, command="driftlaw test"), listener)
+    assert results == listener.results
+    assert [bool(result.problem) for result in results] == [False, True, False]
+    assert "Unknown setting 'tau'" in results[1].problem
+    assert results[0].record == specs[0].record_candidates(tmp_path)[1]
+    assert read_record(results[0].record).header["command"] == "driftlaw test"
+    assert (listener.steps, listener.done) == ({1: 4, 3: 4}, {1: 4, 3: 4})
+
+
+@pytest.mark.parametrize("runner", [SerialRunner, lambda listener: ProcessRunner(1, listener)])
+def test_submit_returns_a_future_of_the_result(weights, tmp_path, runner):
+    spec, listener = tiny_spec(weights), Listener()
+    with runner(listener) as entered:
+        future = entered.submit(spec, RunOptions(tmp_path, threads=1))
+        assert isinstance(future, Future)
+        assert future.result().record == spec.record_path(tmp_path)
+    assert (listener.steps, listener.done, len(listener.results)) == ({1: 4}, {1: 4}, 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_worker_is_reported_and_the_other_runs_continue(weights, tmp_path, monkeypatch, number):
+    monkeypatch.setattr(runners, "_run_in_worker", report_and_wait)
+    specs = [tiny_spec(weights, seed=seed) for seed in (1, 2, 3)]
+    listener = SendSignal(number)
+    first, *others = run_all(specs, RunOptions(tmp_path, threads=1), listener, jobs=2)
+    assert first.problem == (
+        f"The worker process was terminated ({number.name}). Run the same command again to resume from the last "
+        "checkpoint."
+    )
+    for result in others:
+        record = read_record(result.record)
+        assert record.finished
+        assert record.header["device"]["threads"] == 1
+        assert listener.done[result.spec.seed] == listener.steps[result.spec.seed] == 4
+    assert len(listener.results) == 3
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.parametrize(
-    ("memory", "has_room"),
-    [
-        ([], True),
-        ([None], False),
-        ([(100, None)], True),
-        ([(100, 110)], False),
-        ([(100, 130)], True),
-        ([(300, 800), (100, 200)], False),
-        ([(100, 800), None], False),
-    ],
-)
-def test_one_more_is_taken_on_only_where_the_largest_so_far_would_fit_again(memory, has_room):
-    crew = _Crew([], Orders(None, "cpu"), Notes(), jobs=9)
-    crew.workers = [SimpleNamespace(memory=each) for each in memory]
-    assert crew._has_room() is has_room
+def test_an_interrupt_stops_the_workers(weights, tmp_path, monkeypatch):
+    monkeypatch.setattr(runners, "_run_in_worker", report_and_wait)
+    listener = SendSignal(signal.SIGINT, os.getpid())
+    with pytest.raises(KeyboardInterrupt):
+        run_all([tiny_spec(weights)], RunOptions(tmp_path, threads=1), listener, jobs=2)
+    assert listener.results == []
+    assert not multiprocessing.active_children()
 
 
-def test_threads_are_shared_and_everybody_has_one():
-    assert share_of_threads(1) >= 1
-    assert share_of_threads(10_000) == 1
+def test_each_job_has_at_least_one_thread():
+    assert threads_per_job(10_000) == 1

@@ -1,4 +1,4 @@
-"""Settings chosen on held-out corruptions: what is tried, what is chosen, and that the fifteen are never looked at."""
+"""Tuning: trials, choice, and that the benchmark's corruptions are never used."""
 
 import json
 from pathlib import Path
@@ -9,10 +9,10 @@ from driftlaw.corruptions import list_corruptions
 from driftlaw.errors import UsageError
 from driftlaw.experiments.paper import read_tuned
 from driftlaw.experiments.tuning import (
-    at_the_edge,
-    check_networks,
+    at_grid_boundary,
+    check_held_out,
+    check_trial_weights,
     plan_tuning,
-    refuse_benchmark,
     tune,
     tuning_document,
 )
@@ -23,25 +23,25 @@ from driftlaw.streams import make_stream
 HELD_OUT = list_corruptions("held_out")
 
 
-def made_up(cell, error):
-    """Return the record of a cell that errs on ``error`` of 100 images in each domain."""
-    domains = enumerate(cell.stream["corruptions"] if isinstance(cell.stream["corruptions"], list) else HELD_OUT)
+def synthetic_record(spec, error):
+    """Return the record of a run with ``error`` wrong predictions per 100 images in each domain."""
+    domains = enumerate(spec.stream["corruptions"] if isinstance(spec.stream["corruptions"], list) else HELD_OUT)
     lines = [
         {"batch": number, "segment": number, "domain": {"name": name, "severity": 5, "round": 0}, "images": 100}
         | {"wrong": error, "facts": {}, "timing": {"seconds": 1.0}}
         for number, name in domains
     ]
     header = {"stream": {"corruptions": [line["domain"]["name"] for line in lines]}, "model": {"sha256": "a" * 64}}
-    return RunRecord(header, lines, {"closing": True}, Path(cell.file_name))
+    return RunRecord(header, lines, {"closing": True}, Path(spec.file_name))
 
 
-def searched(plan, error_of):
-    """Search with a made-up error; return the outcome and what was run, in order."""
+def search(plan, error_of):
+    """Search with synthetic errors; return the result and the runs in order."""
     run = []
 
-    def run_cells(cells):
-        run.extend(cells)
-        return [made_up(cell, error_of(cell.settings)) for cell in cells]
+    def run_cells(specs):
+        run.extend(specs)
+        return [synthetic_record(spec, error_of(spec.settings)) for spec in specs]
 
     return tune(plan, run_cells), run
 
@@ -51,7 +51,7 @@ def bowl(settings):
     return round(20 + 50 * abs(settings["tau"] - 0.8) + 2e4 * abs(settings["learning_rate"] - 5e-4))
 
 
-def test_the_default_grid_lies_around_the_presets_values():
+def test_the_default_grid_is_around_the_presets_values():
     plan = plan_tuning("cifar100-c")
     assert plan.start == {"learning_rate": 5e-5, "tau": 0.6, "consistency_weight": 1.0}
     assert plan.grid == {
@@ -61,31 +61,33 @@ def test_the_default_grid_lies_around_the_presets_values():
     }
 
 
-def test_coordinates_find_the_lowest_in_fewer_trials_than_the_grid_has():
+def test_coordinate_search_needs_fewer_trials_than_the_grid():
     plan = plan_tuning("embedded")
-    outcome, run = searched(plan, bowl)
-    assert outcome.choice.values == {"learning_rate": 5e-4, "tau": 0.8, "consistency_weight": 0.1}
-    assert len(run) == len(outcome.trials) <= plan.most_trials < 4 * 4 * 3
-    assert len({json.dumps(trial.values) for trial in outcome.trials}) == len(outcome.trials)
+    result, run = search(plan, bowl)
+    assert result.choice.values == {"learning_rate": 5e-4, "tau": 0.8, "consistency_weight": 0.1}
+    assert len(run) == len(result.trials) <= plan.max_trials < 4 * 4 * 3
+    assert len({json.dumps(trial.values) for trial in result.trials}) == len(result.trials)
 
 
-def test_the_presets_own_values_are_tried_first_even_where_the_grid_leaves_them_out():
-    for search in ("coordinate", "grid"):
-        outcome, _ = searched(plan_tuning("embedded", grid=["tau=0.5,0.7"], search=search), lambda settings: 30)
-        assert outcome.trials[0].values == {"tau": 1.0}
-        assert outcome.choice is outcome.trials[0]  # of equals, the nearest to the preset
+def test_the_presets_values_are_tried_first_even_if_not_in_the_grid():
+    for kind in ("coordinate", "grid"):
+        result, _ = search(plan_tuning("embedded", grid=["tau=0.5,0.7"], search=kind), lambda settings: 30)
+        assert result.trials[0].values == {"tau": 1.0}
+        assert result.choice is result.trials[0]  # of equals, the nearest to the preset
 
 
-def test_a_grid_tries_every_combination():
+def test_grid_search_tries_every_combination():
     plan = plan_tuning("embedded", grid=["tau=0.6,1.0", "law.learning_rate=5e-4,1e-3"], search="grid")
-    outcome, run = searched(plan, bowl)
-    assert len(run) == 4 == plan.most_trials
-    assert outcome.choice.values == {"tau": 0.6, "learning_rate": 5e-4}  # 0.6 and 1.0 are as far from 0.8
+    result, run = search(plan, bowl)
+    assert len(run) == 4 == plan.max_trials
+    assert result.choice.values == {"tau": 0.6, "learning_rate": 5e-4}  # 0.6 and 1.0 are as far from 0.8
 
 
-def noisy(errors):
-    """Return a way to run cells whose four batches err as told by their learning rate."""
-    return lambda cells: [with_errors(made_up(cell, 0), errors[cell.settings["learning_rate"]]) for cell in cells]
+def trials_with(errors):
+    """Return a function that runs trials whose four batches have the errors given for their learning rate."""
+    return lambda specs: [
+        with_errors(synthetic_record(spec, 0), errors[spec.settings["learning_rate"]]) for spec in specs
+    ]
 
 
 def with_errors(record, errors):
@@ -95,28 +97,30 @@ def with_errors(record, errors):
 
 
 @pytest.mark.parametrize(("choose", "chosen"), [("lowest", 1e-3), ("gentlest", 5e-4)])
-def test_the_gentlest_is_the_smallest_rate_of_those_that_cannot_be_told_from_the_lowest(choose, chosen):
+def test_gentlest_is_the_smallest_learning_rate_that_is_not_significantly_worse(choose, chosen):
     plan = plan_tuning("embedded", grid=["learning_rate=2e-4,5e-4,1e-3,2e-3"], choose=choose)
     errors = {1e-3: [20, 20, 20, 20], 5e-4: [22, 19, 21, 19], 2e-4: [22, 23, 22, 24], 2e-3: [21, 20, 19, 21]}
-    outcome = tune(plan, noisy(errors))
-    assert outcome.choice.values == {"learning_rate": chosen}
-    assert {trial.values["learning_rate"] for trial in outcome.tied} == {5e-4, 1e-3, 2e-3}
-    document = tuning_document(plan, outcome, command="driftlaw tune", folder="embedded")
+    result = tune(plan, trials_with(errors))
+    assert result.choice.values == {"learning_rate": chosen}
+    assert {trial.values["learning_rate"] for trial in result.tied} == {5e-4, 1e-3, 2e-3}
+    document = tuning_document(plan, result, command="driftlaw tune", folder="embedded")
     assert document["choose"] == choose
     assert document["chosen"] == {"learning_rate": chosen}
     assert {trial["tried"]["learning_rate"]: trial["tied"] for trial in document["trials"]}[2e-4] is False
 
 
-def test_without_a_learning_rate_the_gentlest_is_the_lowest():
+def test_without_a_learning_rate_gentlest_is_lowest():
     plan = plan_tuning("embedded", grid=["tau=0.6,0.8"], choose="gentlest")
-    outcome, _ = searched(plan, bowl)
-    assert outcome.choice is outcome.lowest
+    result, _ = search(plan, bowl)
+    assert result.choice is result.lowest
 
 
-def test_a_choice_at_the_edge_of_the_grid_is_told():
+def test_settings_at_the_boundary_of_the_grid_are_listed():
     plan = plan_tuning("embedded", grid=["tau=0.6,0.8", "learning_rate=1e-3", "grouping=tensor,module"])
-    assert at_the_edge(plan, {"tau": 0.6, "learning_rate": 1e-3, "grouping": "tensor"}) == ["tau"]
-    assert at_the_edge(plan, {"tau": 0.8, "learning_rate": 1e-3, "grouping": "module"}) == []  # the preset's is 1.0
+    assert at_grid_boundary(plan, {"tau": 0.6, "learning_rate": 1e-3, "grouping": "tensor"}) == ["tau"]
+    assert (
+        at_grid_boundary(plan, {"tau": 0.8, "learning_rate": 1e-3, "grouping": "module"}) == []
+    )  # the preset's is 1.0
 
 
 def test_values_of_any_setting_can_be_tried():
@@ -124,82 +128,82 @@ def test_values_of_any_setting_can_be_tried():
     assert plan.start == {"learning_rate": 1e-3}
     assert plan.file_name == "embedded-tent.json"
     words = plan_tuning("embedded", grid=["grouping=tensor,module"])
-    assert [cell.settings["grouping"] for cell in words.cells_of({"grouping": "module"})] == ["module"]
+    assert [spec.settings["grouping"] for spec in words.trial_specs({"grouping": "module"})] == ["module"]
 
 
-def test_a_trials_error_is_the_mean_over_seeds_and_domains():
+def test_the_error_of_a_trial_is_the_mean_over_seeds_and_domains():
     plan = plan_tuning("embedded", grid=["tau=1.0"], seeds="1-2")
-    (trial,) = tune(plan, lambda cells: [made_up(cell, 10 * cell.seed) for cell in cells]).trials
+    (trial,) = tune(plan, lambda specs: [synthetic_record(spec, 10 * spec.seed) for spec in specs]).trials
     assert trial.mean_error == 15.0
     assert trial.error_by_domain == dict.fromkeys(HELD_OUT, 15.0)
     assert len(trial.records) == 2
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"grid": ["tau"]}, "such as tau=0.6"),
         ({"choose": "gentle"}, "gentlest"),
         ({"grid": ["taw=1"]}, "Did you mean 'tau'"),
         ({"grid": ["tau=1", "tau=2"]}, "twice"),
-        ({"search": "random"}, "unknown search"),
-        ({"method": "tent"}, "there is no grid for tent"),
-        ({"method": "law,tent"}, "one method"),
+        ({"search": "random"}, "(?i)unknown search"),
+        ({"method": "tent"}, "tent has no default grid"),
+        ({"method": "law,tent"}, "one method at a time"),
         ({"method": "lew"}, "Did you mean 'law'"),
         ({"assignments": ["law.taw=1"]}, "Did you mean 'tau'"),
     ],
 )
-def test_wrong_use_is_told(options, told):
-    with pytest.raises(UsageError, match=told):
+def test_wrong_options_are_errors(options, message):
+    with pytest.raises(UsageError, match=message):
         plan_tuning("embedded", **options)
 
 
-# --- the fifteen are never looked at ---------------------------------------------------------------------------------
+# --- the benchmark's corruptions are never used ----------------------------------------------------------------------
 
 
 def stream_of(plan):
-    return make_stream(dict(plan.cells[0].stream), limit=5)
+    return make_stream(dict(plan.specs[0].stream), limit=5)
 
 
-def test_held_out_corruptions_are_taken_where_the_preset_names_none():
+def test_held_out_corruptions_are_the_default():
     stream = stream_of(plan_tuning("embedded"))
-    refuse_benchmark(stream)
+    check_held_out(stream)
     assert list(dict.fromkeys(batch.domain.name for batch in stream)) == HELD_OUT
 
 
-def test_a_continual_stream_comes_round_until_it_is_about_as_long_as_the_benchmark():
+def test_a_continual_stream_repeats_to_the_length_of_the_benchmark():
     domains = [batch.domain.name for batch in stream_of(plan_tuning("embedded"))]
     assert domains == 4 * HELD_OUT
     assert [batch.domain.name for batch in stream_of(plan_tuning("embedded", rounds=1))] == HELD_OUT
-    gradual = plan_tuning("embedded", assignments=["stream.schedule=gradual"]).cells[0].stream
+    gradual = plan_tuning("embedded", assignments=["stream.schedule=gradual"]).specs[0].stream
     assert gradual["schedule"] == "gradual"
 
 
 @pytest.mark.parametrize("corruptions", ["all", "benchmark", "fog", '["spatter", "fog"]', *list_corruptions()])
-def test_any_of_the_fifteen_is_refused(corruptions):
+def test_every_benchmark_corruption_is_an_error(corruptions):
     stream = stream_of(plan_tuning("embedded", assignments=[f"stream.corruptions={corruptions}"]))
     with pytest.raises(UsageError, match="on which results are reported"):
-        refuse_benchmark(stream)
+        check_held_out(stream)
 
 
 @pytest.mark.parametrize("schedule", ["mixed", "gradual", "recurring"])
-def test_no_schedule_hides_them(tmp_path, schedule):
+def test_benchmark_corruptions_are_found_in_every_schedule(tmp_path, schedule):
     preset = tmp_path / "innocent.toml"
     stream = f'[stream]\nschedule = "{schedule}"\ncorruptions = ["spatter", "frost"]\n'
     preset.write_text(f'{stream}[model]\nweights = "wrn_16_1-cifar10"\n')
-    with pytest.raises(UsageError, match="the stream holds frost"):
-        refuse_benchmark(stream_of(plan_tuning(str(preset))))
+    with pytest.raises(UsageError, match="The stream contains frost"):
+        check_held_out(stream_of(plan_tuning(str(preset))))
 
 
-def test_clean_images_are_no_held_out_corruption_and_some_of_the_four_will_do():
-    with pytest.raises(UsageError, match="none of the held-out"):
-        refuse_benchmark(stream_of(plan_tuning("embedded", assignments=["stream.corruptions=clean"])))
-    refuse_benchmark(stream_of(plan_tuning("embedded", assignments=["stream.corruptions=saturate"])))
+def test_clean_images_are_an_error_and_a_subset_of_the_held_out_is_not():
+    with pytest.raises(UsageError, match="not held-out corruptions"):
+        check_held_out(stream_of(plan_tuning("embedded", assignments=["stream.corruptions=clean"])))
+    check_held_out(stream_of(plan_tuning("embedded", assignments=["stream.corruptions=saturate"])))
 
 
-def test_a_record_of_other_corruptions_is_no_trial():
-    def smuggled(cells):
-        record = made_up(cells[0], 1)
+def test_a_record_with_benchmark_corruptions_is_an_error():
+    def smuggled(specs):
+        record = synthetic_record(specs[0], 1)
         record.header["stream"]["corruptions"].append("snow")
         return [record]
 
@@ -207,62 +211,62 @@ def test_a_record_of_other_corruptions_is_no_trial():
         tune(plan_tuning("embedded", grid=["tau=1.0"]), smuggled)
 
 
-# --- what is written -------------------------------------------------------------------------------------------------
+# --- document -------------------------------------------------------------------------------------------------
 
 
-def test_the_document_tells_what_was_tried_and_what_is_chosen(tmp_path):
+def test_the_document_has_all_trials_and_the_choice(tmp_path):
     plan = plan_tuning("embedded", assignments=["law.grouping=module", "step.precision=bf16"])
-    outcome, run = searched(plan, bowl)
+    result, run = search(plan, bowl)
     write_tuning(
-        tuning_document(plan, outcome, command="driftlaw tune embedded", folder="embedded"), tmp_path / "a.json"
+        tuning_document(plan, result, command="driftlaw tune embedded", folder="embedded"), tmp_path / "a.json"
     )
-    told = json.loads((tmp_path / "a.json").read_text())
-    assert told["chosen"] == {"learning_rate": 5e-4, "tau": 0.8, "consistency_weight": 0.1}
-    assert told["settings"] == told["chosen"] | {"grouping": "module"}  # not how a step was run
-    assert told["mean_error"] == min(trial["mean_error"] for trial in told["trials"]) == 20.0
-    assert [name for trial in told["trials"] for name in trial["records"]] == [cell.file_name for cell in run]
-    assert told["command"] == "driftlaw tune embedded"
+    document = json.loads((tmp_path / "a.json").read_text())
+    assert document["chosen"] == {"learning_rate": 5e-4, "tau": 0.8, "consistency_weight": 0.1}
+    assert document["settings"] == document["chosen"] | {"grouping": "module"}  # not how a step was run
+    assert document["mean_error"] == min(trial["mean_error"] for trial in document["trials"]) == 20.0
+    assert [name for trial in document["trials"] for name in trial["records"]] == [spec.file_name for spec in run]
+    assert document["command"] == "driftlaw tune embedded"
 
 
-def test_another_network_has_a_file_and_records_of_its_own():
-    own, other = plan_tuning("cifar10-c"), plan_tuning("cifar10-c", network="wrn_28_10-longer")
+def test_another_model_has_its_own_file_and_records():
+    own, other = plan_tuning("cifar10-c"), plan_tuning("cifar10-c", model="wrn_28_10-longer")
     assert (own.file_name, other.file_name) == ("cifar10-c.json", "cifar10-c-wrn_28_10-longer.json")
-    assert other.cells[0].model["weights"] == "wrn_28_10-longer"
-    assert other.cells[0].file_name != own.cells[0].file_name
-    same = plan_tuning("cifar10-c", network=own.cells[0].model["weights"])
+    assert other.specs[0].model["weights"] == "wrn_28_10-longer"
+    assert other.specs[0].file_name != own.specs[0].file_name
+    same = plan_tuning("cifar10-c", model=own.specs[0].model["weights"])
     assert same.file_name == own.file_name
     set_otherwise = plan_tuning("cifar10-c", assignments=["model.weights=wrn_28_10-longer"])
     assert set_otherwise.file_name == other.file_name
-    back = plan_tuning("cifar10-c", assignments=["model.weights=x"], network=own.cells[0].model["weights"])
+    back = plan_tuning("cifar10-c", assignments=["model.weights=x"], model=own.specs[0].model["weights"])
     assert back.file_name == own.file_name
-    embedded = plan_tuning("cifar10-c", network="embedded").cells[0]
-    assert embedded.model["weights"] == plan_tuning("embedded").cells[0].model["weights"]
+    embedded = plan_tuning("cifar10-c", model="embedded").specs[0]
+    assert embedded.model["weights"] == plan_tuning("embedded").specs[0].model["weights"]
 
 
 @pytest.mark.parametrize("network", [None, "wrn_28_10-longer", "here/longer net.safetensors", "embedded"])
-def test_what_is_written_for_a_network_is_read_for_it(tmp_path, network):
-    plan = plan_tuning("cifar10-c", network=network)
-    outcome, _ = searched(plan, bowl)
-    document = tuning_document(plan, outcome, command="driftlaw tune", folder="there", sha256="a" * 64)
+def test_settings_written_for_a_model_are_read_for_it(tmp_path, network):
+    plan = plan_tuning("cifar10-c", model=network)
+    result, _ = search(plan, bowl)
+    document = tuning_document(plan, result, command="driftlaw tune", folder="there", sha256="a" * 64)
     write_tuning(document, tmp_path / plan.file_name)
     for sha256 in ("a" * 64, ""):
         found = read_tuned(tmp_path, "cifar10-c", network, lambda weights, sha256=sha256: sha256)
         assert found == document["settings"]
 
 
-def test_it_is_told_after_every_trial():
+def test_on_trial_is_called_after_every_trial():
     counts = []
     plan = plan_tuning("embedded", grid=["tau=0.6,0.8"])
     tune(
         plan,
-        lambda cells: [made_up(cell, 10) for cell in cells],
-        told=lambda outcome: counts.append(len(outcome.trials)),
+        lambda specs: [synthetic_record(spec, 10) for spec in specs],
+        on_trial=lambda result: counts.append(len(result.trials)),
     )
     assert counts == [1, 2, 3]
 
 
-def test_trials_of_other_weights_are_refused():
-    record = made_up(plan_tuning("embedded").cells[0], 1)
-    check_networks([record, None], "a" * 64)
+def test_trials_with_other_weights_are_an_error():
+    record = synthetic_record(plan_tuning("embedded").specs[0], 1)
+    check_trial_weights(record, "a" * 64)
     with pytest.raises(UsageError, match="other weights"):
-        check_networks([record], "b" * 64)
+        check_trial_weights(record, "b" * 64)

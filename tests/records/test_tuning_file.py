@@ -2,10 +2,11 @@
 
 import pytest
 
-from driftlaw.errors import UsageError
+from driftlaw.errors import DataError, UsageError
 from driftlaw.records.tuning_file import TUNING_FORMAT, check_same_weights, read_tuning, write_tuning
 
-DOCUMENT = {"format": TUNING_FORMAT, "model": {"weights": "wrn_10_1", "sha256": "a" * 64}}
+MODEL = {"weights": "wrn_10_1", "sha256": "a" * 64}
+DOCUMENT = {"format": TUNING_FORMAT, "method": "law", "settings": {"tau": 1.0}, "model": MODEL}
 
 
 def test_document_is_read_back(tmp_path):
@@ -16,8 +17,9 @@ def test_document_is_read_back(tmp_path):
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": "other"}'])
 def test_other_files_are_not_tuning_files(tmp_path, text):
     (tmp_path / "a.json").write_text(text)
-    assert read_tuning(tmp_path / "a.json") is None
-    assert read_tuning(tmp_path / "none.json") is None
+    for name in ("a.json", "none.json"):
+        with pytest.raises(DataError, match="driftlaw tune"):
+            read_tuning(tmp_path / name)
     check_same_weights(tmp_path / "a.json", "b" * 64)
 
 
