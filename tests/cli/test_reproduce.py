@@ -41,7 +41,7 @@ def test_without_data_the_embedded_fallback_is_used_and_reported(first):
     assert "driftlaw: ! cifar10-c cannot be run here" in done.stderr
     assert "driftlaw train --dataset cifar10 --model wrn_28_10" in done.stderr
     assert "[3/3] embedded law seed 1:" in done.stderr
-    for text in ("table1, embedded", "BN-1", "LAW", "cifar10-embedded test", "wrn_16_1", "40 images"):
+    for text in ("table1, embedded", "BN-1", "LAW", "cifar10-embedded test", "wrn_16_1", "40 images per domain"):
         assert text in done.stdout
     assert "Differences from the paper:" in done.stdout
     records = sorted(path.name.split("-seed")[0] for path in folder.glob("results/table1/embedded/*.jsonl"))
