@@ -218,7 +218,11 @@ def plan_experiment(
     chosen = experiment.datasets if datasets is None else datasets
     valid = list(dict.fromkeys(method for dataset in experiment.possible for method in experiment.methods(dataset)))
     problems = [
-        *(str(unknown_name("dataset", name, experiment.possible)) for name in chosen if name not in experiment.possible),
+        *(
+            str(unknown_name("dataset", name, experiment.possible))
+            for name in chosen
+            if name not in experiment.possible
+        ),
         *(str(unknown_name("method", name, valid)) for name in methods or () if name not in valid),
     ]
     if problems:
