@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from driftlaw.checkpoints import deferred_interrupts, load_checkpoint, save_checkpoint
 from driftlaw.datasets import ImageDataset
 from driftlaw.errors import DataError
+from driftlaw.execution.graphs import GraphCache
 from driftlaw.files import sha256_of
 from driftlaw.hardware import environment, usable_precision
 from driftlaw.models import build_model, save_model, weights_sha256
@@ -24,19 +25,6 @@ from driftlaw.records import RecordWriter
 from driftlaw.training.batches import AugmentedBatches
 from driftlaw.training.loss import training_loss
 from driftlaw.training.recipe import Recipe
-
-try:
-    from driftlaw.execution.graphs import GraphCache
-except ImportError:  # until execution.graphs has a GraphCache
-    from driftlaw.execution.graphs import Replays
-
-    class GraphCache(Replays):  # type: ignore[no-redef]
-        """Replays with the interface of GraphCache."""
-
-        def run(self, key: Any, function: Callable[..., Any], *tensors: Tensor) -> Any:  # type: ignore[override]
-            """Run a function."""
-            return super().run(function, *tensors)
-
 
 FORMAT = "driftlaw-train-1"
 CHECKPOINT_SECONDS = 30.0  # smallest time between two checkpoints
