@@ -44,12 +44,12 @@ format: $(VENV)/installed-dev
 # Generate RESULTS.md, its figures, and the tables in README.md from the records in results/.
 documents: $(VENV)/installed
 	$(BIN)/python tools/fill_documents.py
-	$(BIN)/python tools/make_results.py
+	$(BIN)/python -m tools.results
 
 # Fail if a generated document is out of date.
 check-documents: $(VENV)/installed
 	$(BIN)/python tools/fill_documents.py --check
-	$(BIN)/python tools/make_results.py --check
+	$(BIN)/python -m tools.results --check
 
 # Build the manual as HTML in docs/_build/html. Warnings are errors.
 docs: $(VENV)/installed-docs

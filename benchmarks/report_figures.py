@@ -1,4 +1,4 @@
-"""Figures drawn from records of ``driftlaw bench`` as SVG: bars of a step's cost, lines of how it grows."""
+"""Figures of benchmark records as SVG: bar charts of the cost of a step, line charts of its growth."""
 
 from __future__ import annotations
 
@@ -14,33 +14,30 @@ from driftlaw.reports.document import Figure
 from driftlaw.reports.result_table import SERIES_COLORS
 from driftlaw.reports.svg import DASHES, FAINT, INK, SERIES, WIDTH, svg_figure
 
-_REFERENCES = ("forward", "plain_tent", "plain_law")
+_BASELINES = ("forward", "plain_tent", "plain_law")
 _LIGHT = ("#8791a3", "#d9820a", "#17907f", "#3557d6", "#c2255c", "#7a46d8", "#56850f", "#0b7ea3", "#9a5a32")
 _DARK = ("#8a94a8", "#f2a541", "#3fc7b2", "#7f9bff", "#f2709c", "#b18cff", "#9ccc4f", "#4cc3e8", "#d39a72")
 
 
 def draw_bench(record: Record) -> list[Figure]:
-    """Return the figures of a record of any kind."""
+    """Return the figures of a record; empty for kinds without figures."""
     draw = _DRAWINGS.get(record["bench"])
     return list(draw(record)) if draw else []
 
 
-def as_file(picture: Figure) -> str:
-    """Return the SVG of a figure as a file of its own, with the colours that a page would give it."""
-    light = _colours("#1a2130", "#5a6477", "#dde1e8", _LIGHT)
-    dark = _colours("#e6e9f0", "#9ba5b8", "#2c3342", _DARK)
+def as_file(figure: Figure) -> str:
+    """Return a figure as the contents of an SVG file, with the colors that a page would define."""
+    light = _css_colors("#1a2130", "#5a6477", "#dde1e8", _LIGHT)
+    dark = _css_colors("#e6e9f0", "#9ba5b8", "#2c3342", _DARK)
     style = f"<style>svg {{ {light} }} @media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}</style>"
-    head, bracket, rest = picture.svg.partition(">")
+    head, bracket, rest = figure.svg.partition(">")
     head = head.replace(' aria-hidden="true"', "")
     return f"{head}{bracket}\n{style}{rest}".rstrip() + "\n"
 
 
-def _colours(ink: str, faint: str, line: str, series: Sequence[str]) -> str:
-    numbered = " ".join(f"--series-{number}: {colour};" for number, colour in enumerate(series))
+def _css_colors(ink: str, faint: str, line: str, series: Sequence[str]) -> str:
+    numbered = " ".join(f"--series-{number}: {color};" for number, color in enumerate(series))
     return f"color: {ink}; --faint: {faint}; --line: {line}; font-family: sans-serif; {numbered}"
-
-
-# --- bars --------------------------------------------------------------------------------------------------------
 
 
 def _draw_steps(record: Record) -> Iterator[Figure]:
@@ -48,11 +45,11 @@ def _draw_steps(record: Record) -> Iterator[Figure]:
         yield _bars(
             title,
             rows,
-            "milliseconds a step",
+            "ms/step",
             [row["milliseconds"]["median"] for row in rows],
             _step_text,
-            f"{title}: median time of a step in {record['rounds']} rounds, all variants in turns on "
-            f"{record['device']['name']}. A whisker spans the quartiles.",
+            f"{title}: median time of a step over {record['rounds']} interleaved rounds on "
+            f"{record['device']['name']}. Lines show the quartiles.",
             spans=[(row["milliseconds"]["lower_quartile"], row["milliseconds"]["upper_quartile"]) for row in rows],
         )
     if record["rows"] and "peak_bytes" in record["rows"][0]:
@@ -85,29 +82,29 @@ def _memory_text(row: Record) -> str:
     return (f"{megabytes:.3g} MB" if megabytes < 1000 else f"{megabytes:,.0f} MB") + against
 
 
-def _draw_facts(record: Record) -> Iterator[Figure]:
+def _draw_diagnostics(record: Record) -> Iterator[Figure]:
     for title, rows in rows_by_case(record):
         yield _bars(
             title,
             rows,
-            "milliseconds a step, facts recorded",
+            "ms/step with diagnostics",
             [row["with"]["median"] for row in rows],
-            lambda row: f"{row['with']['median']:.3g} ms · {100 * row['cost']:+.1f} % for {row['numbers']} numbers",
-            f"{title}: time of a step whose facts go into a record, and what they add.",
+            lambda row: f"{row['with']['median']:.3g} ms · {100 * row['cost']:+.1f} % for {row['numbers']} values",
+            f"{title}: time of a step whose diagnostics are recorded, and the overhead.",
             spans=[(row["with"]["lower_quartile"], row["with"]["upper_quartile"]) for row in rows],
         )
 
 
-def _draw_floor(record: Record) -> Iterator[Figure]:
+def _draw_roofline(record: Record) -> Iterator[Figure]:
     for title, rows in rows_by_case(record):
         yield _bars(
             title,
             rows,
-            "milliseconds a step; the mark is the floor",
+            "ms/step; the mark is the limit",
             [row["milliseconds"]["median"] for row in rows],
-            lambda row: f"{row['milliseconds']['median']:.3g} ms · {row['times_above_floor']:.1f}× the floor",
-            f"{title}: the measured step and its floor, the larger of operations and bytes over the rates of "
-            f"{record['device']['name']} measured in the same run.",
+            lambda row: f"{row['milliseconds']['median']:.3g} ms · {row['times_above_floor']:.1f}× the limit",
+            f"{title}: measured time of a step and its limit, the larger of operations and bytes over the rates of "
+            f"{record['device']['name']}, measured in the same run.",
             marks=[row["floor_milliseconds"] for row in rows],
         )
 
@@ -123,19 +120,19 @@ def _bars(
     spans: Sequence[tuple[float, float]] | None = None,
     marks: Sequence[float] | None = None,
 ) -> Figure:
-    """Draw a horizontal bar a row, its figure and ratio written behind it; references are grey."""
+    """Draw one horizontal bar per row with its value and ratio; baselines are gray."""
     with svg_figure((WIDTH, 0.75 + 0.3 * len(rows)), f"{heading} {title}") as (figure, finish):
         axes = figure.add_subplot()
-        axes.barh(range(len(rows)), values, height=0.62, color=[_colour(row, rows) for row in rows])
+        axes.barh(range(len(rows)), values, height=0.62, color=[_bar_color(row, rows) for row in rows])
         ends = [max(value, *span) for value, span in zip(values, spans or [(0, 0)] * len(rows), strict=True)]
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             axes.annotate(
-                written(row), (ends[place], place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5
+                written(row), (ends[index], index), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5
             )
-        for place, (low, high) in enumerate(spans or []):
-            axes.plot([low, high], [place, place], color=INK, linewidth=1.0)
-        for place, mark in enumerate(marks or []):
-            axes.plot([mark, mark], [place - 0.4, place + 0.4], color=INK, linewidth=1.6)
+        for index, (low, high) in enumerate(spans or []):
+            axes.plot([low, high], [index, index], color=INK, linewidth=1.0)
+        for index, mark in enumerate(marks or []):
+            axes.plot([mark, mark], [index - 0.4, index + 0.4], color=INK, linewidth=1.6)
         _finish_bars(axes, [row["label"] for row in rows], f"{title}: {heading}", max(ends))
         svg = finish()
     described = "; ".join(f"{row['label']} {written(row)}" for row in rows)
@@ -153,15 +150,12 @@ def _finish_bars(axes: Axes, labels: Sequence[str], title: str, largest: float) 
     axes.spines["bottom"].set_visible(False)
 
 
-def _colour(row: Record, rows: Sequence[Record]) -> str:
-    """Return grey for a reference, and for ours a colour a method, so that variants of one method look alike."""
-    if row["method"] in _REFERENCES:
+def _bar_color(row: Record, rows: Sequence[Record]) -> str:
+    """Return gray for a baseline, and otherwise one color per method."""
+    if row["method"] in _BASELINES:
         return SERIES[0]
-    methods = list(dict.fromkeys(other["method"] for other in rows if other["method"] not in _REFERENCES))
+    methods = list(dict.fromkeys(other["method"] for other in rows if other["method"] not in _BASELINES))
     return SERIES[1 + methods.index(row["method"]) % SERIES_COLORS]
-
-
-# --- lines -------------------------------------------------------------------------------------------------------
 
 
 def _draw_scaling(record: Record) -> Iterator[Figure]:
@@ -176,7 +170,7 @@ def _draw_curve(curve: Record, where: str) -> Figure:
     rows = curve["rows"]
     labels = list(dict.fromkeys(row["label"] for row in rows))
     lines = {label: [row for row in rows if row["label"] == label] for label in labels}
-    ours = [label for label in labels if lines[label][0]["method"] not in _REFERENCES]
+    ours = [label for label in labels if lines[label][0]["method"] not in _BASELINES]
 
     def draw(axes: Sequence[Axes]) -> None:
         for label, points in lines.items():
@@ -186,37 +180,35 @@ def _draw_curve(curve: Record, where: str) -> Figure:
             axes[1].plot(values, [row["peak_bytes"] / MEGA for row in points], **style)
 
     note = f" {curve['note'][0].upper()}{curve['note'][1:]}." if curve["note"] else ""
-    caption = f"Time and peak memory of a step against {name}, on {where}.{note}"
+    caption = f"Time and peak memory of a step over {name}, on {where}.{note}"
     ends = "; ".join(f"{label} {points[-1]['milliseconds']['median']:.3g} ms" for label, points in lines.items())
-    described = f"Line charts of milliseconds and megabytes a step against {name}. At the largest: {ends}."
-    return _two_panels(f"scaling {name}", name, draw, ("milliseconds a step", "peak memory, MB"), caption, described)
+    described = f"Line charts of ms/step and peak memory over {name}. At the largest value: {ends}."
+    return _two_panels(f"scaling {name}", name, draw, ("ms/step", "peak memory, MB"), caption, described)
 
 
 def _draw_stream(entries: Sequence[Record], where: str) -> Figure:
     def draw(axes: Sequence[Axes]) -> None:
-        for place, entry in enumerate(entries):
+        for index, entry in enumerate(entries):
             batches = [window["batches"] for window in entry["windows"]]
-            style = _line_style(entry["method"], place, entry["label"])
+            style = _line_style(entry["method"], index, entry["label"])
             axes[0].plot(batches, [window["milliseconds"]["median"] for window in entry["windows"]], **style)
             axes[1].plot(batches, [window["held_bytes"] / MEGA for window in entry["windows"]], **style)
 
-    caption = f"Time of a step and memory held along one long stream, window by window, on {where}."
+    caption = f"Time of a step and memory between steps along one long stream, per window, on {where}."
     grown = "; ".join(
-        f"{entry['label']} time × {entry['growth']['milliseconds_halves']:.2f} from the first half to the second, "
-        f"memory × {entry['growth']['held_bytes']:.2f}"
+        f"{entry['label']} time ratio {entry['growth']['milliseconds_halves']:.2f} of the second half to the first, "
+        f"memory ratio {entry['growth']['held_bytes']:.2f}"
         for entry in entries
     )
-    described = f"Line charts of milliseconds a step and memory held along a stream: {grown}."
-    return _two_panels(
-        "scaling stream", "batches", draw, ("milliseconds a step", "memory held, MB"), caption, described
-    )
+    described = f"Line charts of ms/step and memory between steps along a stream: {grown}."
+    return _two_panels("scaling stream", "batches", draw, ("ms/step", "memory between steps, MB"), caption, described)
 
 
-def _line_style(method: str, place: int, label: str) -> dict[str, Any]:
-    reference = method in _REFERENCES
-    colour = SERIES[0] if reference else SERIES[1 + place % SERIES_COLORS]
-    dash = DASHES[_REFERENCES.index(method) % len(DASHES)] if reference else "-"
-    return {"color": colour, "linestyle": dash, "linewidth": 1.6, "marker": "o", "markersize": 3.0, "label": label}
+def _line_style(method: str, index: int, label: str) -> dict[str, Any]:
+    is_baseline = method in _BASELINES
+    color = SERIES[0] if is_baseline else SERIES[1 + index % SERIES_COLORS]
+    dash = DASHES[_BASELINES.index(method) % len(DASHES)] if is_baseline else "-"
+    return {"color": color, "linestyle": dash, "linewidth": 1.6, "marker": "o", "markersize": 3.0, "label": label}
 
 
 def _two_panels(
@@ -251,7 +243,7 @@ def _legend(figure: Canvas, axes: Axes) -> None:
 _DRAWINGS: dict[str, Callable[[Record], Iterator[Figure]]] = {
     "step": _draw_steps,
     "memory": _draw_memory,
-    "facts": _draw_facts,
-    "floor": _draw_floor,
+    "facts": _draw_diagnostics,
+    "floor": _draw_roofline,
     "scaling": _draw_scaling,
 }

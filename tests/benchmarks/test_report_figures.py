@@ -34,14 +34,14 @@ def test_a_bar_says_its_milliseconds_and_its_ratio():
 
 def test_a_floor_says_how_far_above_it_the_step_stands():
     (picture,) = draw_bench(bench_records.roofline())
-    assert "5 ms · 2.0× the floor" in texts(picture.svg)
+    assert "5 ms · 2.0× the limit" in texts(picture.svg)
 
 
 def test_an_axis_and_a_stream_have_a_figure_each():
     axis, stream = draw_bench(bench_records.scaling())
-    assert {"batch size", "milliseconds a step", "peak memory, MB", "naive LAW", "law"} <= set(texts(axis.svg))
+    assert {"batch size", "ms/step", "peak memory, MB", "naive LAW", "law"} <= set(texts(axis.svg))
     assert "Model wrn_10_1." in axis.caption
-    assert "memory held, MB" in texts(stream.svg)
+    assert "memory between steps, MB" in texts(stream.svg)
 
 
 def test_as_a_file_of_its_own_a_drawing_brings_its_colours():

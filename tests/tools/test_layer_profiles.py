@@ -1,14 +1,16 @@
+"""Tests of tools.results.layer_profiles."""
+
 import numpy as np
 import pytest
 
 from tests.reports.example_records import make_record
 from tests.reports.layer_records import EARLY, FLAT, LATE, LAYERS, make_layer_record
-from tools.results.layer_profiles import by_network, layer_profiles, seeds_of
+from tools.results.layer_profiles import by_model, layer_profiles, seeds_of
 
 
-def test_a_profile_is_what_the_last_step_told():
+def test_profile_has_the_values_of_the_last_step():
     (profile,) = layer_profiles([make_layer_record("defocus_blur", weights=EARLY)], "layer_weights")
-    assert (profile.dataset, profile.network, profile.domain) == ("cifar10-c", "wrn_16_1", "defocus_blur")
+    assert (profile.dataset, profile.model, profile.domain) == ("cifar10-c", "wrn_16_1", "defocus_blur")
     assert profile.values == pytest.approx(EARLY)
     assert (profile.layers, profile.steps) == (tuple(LAYERS), 4)
 
@@ -20,18 +22,18 @@ def test_seeds_are_averaged():
     assert seeds_of([profile]) == "1, 2"
 
 
-def test_a_domain_counts_only_where_a_run_came_to_it_fresh():
+def test_domain_counts_only_at_the_start_or_after_a_reset():
     stream = make_record("law", {"fog": 10, "snow": 20}, layers=LAYERS)
     assert [profile.domain for profile in layer_profiles([stream], "layer_weights")] == ["fog"]
     reset = make_record("law", {"fog": 10, "snow": 20}, layers=LAYERS, header={"reset_on": "domain"})
     assert [profile.domain for profile in layer_profiles([reset], "layer_weights")] == ["fog", "snow"]
 
 
-def test_methods_without_the_fact_have_no_profile():
+def test_methods_without_the_diagnostic_have_no_profile():
     assert layer_profiles([make_record("tent"), make_layer_record("fog")], "layer_sharpness") == []
 
 
-def test_the_early_share_and_the_evenness_of_known_weights():
+def test_early_share_and_evenness_of_known_weights():
     early, flat = layer_profiles(
         [make_layer_record("fog", weights=EARLY), make_layer_record("snow", weights=FLAT)], "layer_weights"
     )
@@ -43,17 +45,17 @@ def test_the_early_share_and_the_evenness_of_known_weights():
     assert single.evenness == 0.0
 
 
-def test_profiles_are_grouped_by_dataset_and_network():
+def test_profiles_are_grouped_by_dataset_and_model():
     records = [make_layer_record("fog"), make_layer_record("snow")]
     other = make_layer_record("fog", header={"model": {"name": "wrn_28_10"}})
-    grouped = by_network(layer_profiles([*records, other], "layer_weights"))
-    assert {place: list(met) for place, met in grouped.items()} == {
+    grouped = by_model(layer_profiles([*records, other], "layer_weights"))
+    assert {name: list(domains) for name, domains in grouped.items()} == {
         "cifar10-c, wrn_16_1": ["fog", "snow"],
         "cifar10-c, wrn_28_10": ["fog"],
     }
 
 
-def test_layers_without_names_are_numbered():
+def test_layers_without_labels_are_numbered():
     record = make_layer_record("fog")
     record.header["fact_labels"] = {}
     (profile,) = layer_profiles([record], "layer_weights")

@@ -8,7 +8,7 @@ from driftlaw.errors import DataError
 from driftlaw.reports import make_tables, render_report
 from tests.benchmarks import bench_records
 from tests.reports.example_records import make_record, write_record
-from tools.results.make import make_results
+from tools.results.document import make_results
 from tools.results.step_times import read_step_times, step_times, with_step_times
 
 MODEL = {"name": "wrn_10_1", "weights": None, "sha256": "a" * 64}

@@ -1,8 +1,8 @@
-"""What the paper claims of its tables and figures, held against our records: does it hold, and by which numbers."""
+"""Claims of the paper's tables, checked with our records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,67 +14,59 @@ from driftlaw.reports.format import (
     flops_text,
     interval_text,
     listed,
-    short_name,
     spread_text,
 )
-from driftlaw.reports.published import LAW, Comparison
+from driftlaw.reports.published import LAW, ComparedRow, Comparison
 from driftlaw.reports.result_table import ResultRow, ResultTable
 from driftlaw.reports.statistics import paired_difference
-from tools.results.layer_profiles import BLUR, CLEAN, NOISE, Profile, by_network
-from tools.results.paper_figures import SURGICAL, fisher_diagonal, sweep_rows
+from tools.results.table_figures import SURGICAL, sweep_rows
 
 NORM = "norm"
-NEAR = 1.0  # points: what the project calls agreement with a printed mean
-HARDLY = 0.1  # points: «best or near it» for the decay of the Fisher information
+AGREEMENT = 1.0  # percentage points: what the project calls agreement with a published mean
+NEGLIGIBLE = 0.1  # percentage points: 'best or close to it' for the decay of the Fisher information
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A claim, whether our records bear it out, and the numbers that say so."""
+class ClaimCheck:
+    """A claim, whether it holds for our records, and the numbers."""
 
     claim: str
     holds: bool
     evidence: str
 
     @property
-    def verdict(self) -> str:
-        """The verdict in words."""
+    def outcome(self) -> str:
+        """The outcome in words."""
         return "holds" if self.holds else "does not hold"
 
 
-# --- tables ----------------------------------------------------------------------------------------------------------
-
-
-def find_agreement(comparison: Comparison) -> list[Finding]:
-    """Return whether LAW with the paper's settings comes near the printed mean, where there is one."""
-    found = []
+def check_agreement(comparison: Comparison) -> list[ClaimCheck]:
+    """Check that LAW with the paper's settings is close to the published mean, if there is one."""
+    results = []
     for line in comparison.rows if comparison.same_network else ():
-        gap = line.differences[0]
-        if line.row.method == LAW and line.published is not None and gap is not None and not line.setting_differences:
-            evidence = f"ours {_told(line.row)}, paper {line.published.mean}, difference {difference_text(gap)}"
-            claim = f"{comparison.table.protocol.name}: LAW is within {NEAR:g} point of the paper"
-            found.append(Finding(claim, abs(gap) <= NEAR, evidence))
-    return found
+        difference = line.differences[0]
+        if _is_published_law(line) and difference is not None and not line.setting_differences:
+            claim = f"{comparison.table.protocol.name}: LAW is within {AGREEMENT:g} percentage point of the paper"
+            results.append(ClaimCheck(claim, abs(difference) <= AGREEMENT, _against_paper(line, difference)))
+    return results
 
 
-def find_tuned(comparison: Comparison) -> list[Finding]:
-    """Return whether LAW with settings of our own choice is at or below the printed mean."""
-    found = []
+def check_tuned(comparison: Comparison) -> list[ClaimCheck]:
+    """Check that LAW with settings tuned by us is at or below the published mean."""
+    results = []
     for line in comparison.rows if comparison.same_network else ():
-        gap = line.differences[0]
-        if line.row.method == LAW and line.published is not None and gap is not None and line.setting_differences:
+        difference = line.differences[0]
+        if _is_published_law(line) and difference is not None and line.setting_differences:
             settings = listed(line.setting_differences)
-            claim = f"{comparison.table.protocol.name}: LAW with {settings} is at or below the paper"
-            evidence = f"ours {_told(line.row)}, paper {line.published.mean}, difference {difference_text(gap)}"
-            found.append(Finding(claim, round(gap, 1) <= 0.0, evidence))
-    return found
+            claim = f"{comparison.table.protocol.name}: the error of LAW with {settings} is at or below the paper's"
+            results.append(ClaimCheck(claim, round(difference, 1) <= 0.0, _against_paper(line, difference)))
+    return results
 
 
-def find_gain(comparison: Comparison) -> list[Finding]:
-    """Return whether LAW with the paper's settings is ahead of BN-1 by as much as the paper prints.
+def check_gain(comparison: Comparison) -> list[ClaimCheck]:
+    """Check that LAW with the paper's settings is better than BN-1 by as much as in the paper.
 
-    BN-1 does not learn: what it errs on is the network's own, and what LAW gains on it hangs less on how well the
-    network was trained than the error does.
+    BN-1 does not update parameters. The gain over it depends less on how well the model was trained than the error.
     """
     lines = [line for line in comparison.rows if line.row.method in (LAW, NORM) and line.row.finished]
     lines = [
@@ -83,115 +75,123 @@ def find_gain(comparison: Comparison) -> list[Finding]:
         if comparison.same_network and line.published is not None and not line.setting_differences
     ]
     ours = {line.row.method: line.row.summaries[0].mean for line in lines}
-    theirs = {line.row.method: line.published.summaries[0] for line in lines if line.published}
-    own, printed = _ahead(ours), _ahead(theirs)
-    if own is None or printed is None or len(lines) > len(ours):  # of two rows of a method nobody knows which
+    paper = {line.row.method: line.published.summaries[0] for line in lines if line.published}
+    our_gain, paper_gain = _gain(ours), _gain(paper)
+    if our_gain is None or paper_gain is None or len(lines) > len(ours):  # with two rows of a method it is ambiguous
         return []
-    told = [
+    evidence = [
         f"{whose} {error_text(means[NORM])} − {error_text(means[LAW])} = {difference_text(gain)}"
-        for whose, means, gain in (("ours", ours, own), ("paper", theirs, printed))
+        for whose, means, gain in (("ours", ours, our_gain), ("paper", paper, paper_gain))
     ]
-    claim = f"{comparison.table.protocol.name}: LAW is ahead of BN-1 by as much as in the paper, to {NEAR:g} point"
-    return [Finding(claim, abs(own - printed) <= NEAR, "; ".join(told))]
+    claim = (
+        f"{comparison.table.protocol.name}: the gain of LAW over BN-1 is within {AGREEMENT:g} percentage point of the "
+        "paper's"
+    )
+    return [ClaimCheck(claim, abs(our_gain - paper_gain) <= AGREEMENT, "; ".join(evidence))]
 
 
-def _ahead(means: Mapping[str, float | None]) -> float | None:
+def _gain(means: Mapping[str, float | None]) -> float | None:
     law, norm = means.get(LAW), means.get(NORM)
     return None if law is None or norm is None else norm - law
 
 
-def find_lowest_source_free(table: ResultTable) -> list[Finding]:
-    """Return whether LAW errs least of the methods that do without source data, beyond doubt (Table 1)."""
+def check_lowest_without_train_data(table: ResultTable) -> list[ClaimCheck]:
+    """Check that LAW has significantly the lowest error of the methods without training data (Table 1)."""
     rows = [row for row in table.ranked if not row.needs_train_data]
-    law = next((row for row in rows if row.method == LAW), None)
-    rivals = [row for row in rows if row.method != LAW]
-    if law is None or not rivals:
+    law = _first(rows, LAW)
+    others = [row for row in rows if row.method != LAW]
+    if law is None or not others:
         return []
-    nearest = rivals[0]
-    gap = paired_difference(law.records, nearest.records)
-    holds = gap is not None and gap.is_significant and not gap.is_above_zero
-    claim = f"{table.protocol.name}: LAW errs less than every other source-free method that was run, beyond doubt"
-    return [
-        Finding(
-            claim,
-            holds,
-            f"{law.label} {_told(law)} against {nearest.label} {_told(nearest)}, {interval_text(gap)} points",
-        )
-    ]
+    difference = paired_difference(law.records, others[0].records)
+    claim = f"{table.protocol.name}: LAW has a significantly lower error than every other method without training data"
+    evidence = f"{_label_and_error(law)} and {_label_and_error(others[0])}, {interval_text(difference)} points"
+    holds = difference is not None and difference.is_significant and not difference.is_above_zero
+    return [ClaimCheck(claim, holds, evidence)]
 
 
-def find_order(table: ResultTable, methods: Sequence[str]) -> list[Finding]:
-    """Return whether methods rank as in a table of the paper, the lowest error first (Table 3: LAW, AutoRGN, TENT)."""
-    rows = [next((row for row in table.ranked if row.method == name), None) for name in methods]
-    present = [row for row in rows if row is not None]
-    if len(present) < len(methods):
+def check_order(table: ResultTable, methods: Sequence[str]) -> list[ClaimCheck]:
+    """Check that methods rank as in a table of the paper, lowest error first (Table 3: LAW, AutoRGN, TENT)."""
+    rows = [row for name in methods if (row := _first(table.ranked, name)) is not None]
+    if len(rows) < len(methods):
         return []
-    means = [row.summaries[0].mean or 0.0 for row in present]
-    claim = f"{table.protocol.name}: errors rise in the order {', '.join(row.title for row in present)}"
-    told = ", ".join(f"{row.label} {_told(row)}" for row in present)
-    return [Finding(claim, all(low < high for low, high in pairwise(means)), told)]
+    means = [row.summaries[0].mean or 0.0 for row in rows]
+    claim = f"{table.protocol.name}: errors increase in the order {', '.join(row.title for row in rows)}"
+    evidence = ", ".join(map(_label_and_error, rows))
+    return [ClaimCheck(claim, all(low < high for low, high in pairwise(means)), evidence)]
 
 
-def find_minimum(table: ResultTable, setting: str, name: str) -> list[Finding]:
-    """Return whether the error has its minimum inside the range that was tried, not at an end (Tables 4, 5 and 10)."""
+def check_minimum(table: ResultTable, setting: str, symbol: str) -> list[ClaimCheck]:
+    """Check that the lowest error is inside the range of values, not at an end (Tables 4, 5 and 10)."""
     rows = sweep_rows(table, setting)
     if len(rows) < 3:
         return []
-    means = [row.summaries[0].mean or 0.0 for row in rows]
-    lowest = int(np.argmin(means))
-    claim = f"{table.protocol.name}: the error has a minimum in {name}"
+    lowest = int(np.argmin([row.summaries[0].mean or 0.0 for row in rows]))
+    claim = f"{table.protocol.name}: the error has a minimum in {symbol}"
     evidence = f"lowest at {_value(rows[lowest], setting)}; {_curve(rows, setting)}"
-    return [Finding(claim, 0 < lowest < len(rows) - 1, evidence)]
+    return [ClaimCheck(claim, 0 < lowest < len(rows) - 1, evidence)]
 
 
-def find_divergence(table: ResultTable, setting: str, name: str) -> list[Finding]:
-    """Return whether the error is largest, or hardly less, at the lowest value that was tried (τ = 0, Table 10)."""
+def check_divergence(table: ResultTable, setting: str, symbol: str) -> list[ClaimCheck]:
+    """Check that the error is largest at the lowest value, up to the agreement limit (τ = 0, Table 10)."""
     rows = sweep_rows(table, setting)
     if len(rows) < 3:
         return []
     means = [row.summaries[0].mean or 0.0 for row in rows]
-    end = _value(rows[0], setting)
-    claim = f"{table.protocol.name}: the error grows towards {name} = {end} and is largest there, to {NEAR:g} point"
-    return [Finding(claim, max(means[1:]) - NEAR <= means[0] > means[-1], _curve(rows, setting))]
+    claim = (
+        f"{table.protocol.name}: the error grows towards {symbol} = {_value(rows[0], setting)} and is largest there, "
+        f"within {AGREEMENT:g} percentage point"
+    )
+    return [ClaimCheck(claim, max(means[1:]) - AGREEMENT <= means[0] > means[-1], _curve(rows, setting))]
 
 
-def find_best_end(table: ResultTable, setting: str, name: str) -> list[Finding]:
-    """Return whether the largest value is best or hardly worse than the best (γ = 1, Table 9)."""
+def check_largest_is_best(table: ResultTable, setting: str, symbol: str) -> list[ClaimCheck]:
+    """Check that the largest value has the lowest error, or one negligibly higher (γ = 1, Table 9)."""
     rows = sweep_rows(table, setting)
     if len(rows) < 2:
         return []
     means = [row.summaries[0].mean or 0.0 for row in rows]
-    claim = f"{table.protocol.name}: {name} = {_value(rows[-1], setting)} is best or within {HARDLY:g} point of it"
-    return [Finding(claim, means[-1] - min(means) <= HARDLY, _curve(rows, setting))]
+    claim = (
+        f"{table.protocol.name}: {symbol} = {_value(rows[-1], setting)} has the lowest error, or one within "
+        f"{NEGLIGIBLE:g} percentage points of it"
+    )
+    return [ClaimCheck(claim, means[-1] - min(means) <= NEGLIGIBLE, _curve(rows, setting))]
 
 
-def find_better_part(table: ResultTable) -> list[Finding]:
-    """Return whether a part of the network, tuned alone, beats TENT, and LAW beats every part (Figure 1a)."""
-    ranked = table.ranked
-    part = next((row for row in ranked if row.method == SURGICAL), None)
-    found = []
+def check_parts(table: ResultTable) -> list[ClaimCheck]:
+    """Check that adapting a part of the model is better than TENT, and LAW better than any part (Figure 1a)."""
+    part = _first(table.ranked, SURGICAL)
+    results = []
     for claim, low, high in (
-        ("tuning a part of the network errs less than TENT", part, _first(ranked, "tent")),
-        ("LAW errs less than tuning any part", _first(ranked, LAW), part),
+        ("adapting a part of the model has a lower error than TENT", part, _first(table.ranked, "tent")),
+        ("LAW has a lower error than adapting any part", _first(table.ranked, LAW), part),
     ):
         if low is not None and high is not None:
             holds = (low.summaries[0].mean or 0.0) < (high.summaries[0].mean or 0.0)
-            told = f"{low.label} {_told(low)} against {high.label} {_told(high)}"
-            found.append(Finding(f"{table.protocol.name}: {claim}", holds, told))
-    return found
+            evidence = f"{_label_and_error(low)} and {_label_and_error(high)}"
+            results.append(ClaimCheck(f"{table.protocol.name}: {claim}", holds, evidence))
+    return results
 
 
-def find_cheaper_step(table: ResultTable) -> list[Finding]:
-    """Return whether a step of LAW costs less than one of the heavier methods, forward and backward (Figure 1b)."""
+def check_cost(table: ResultTable) -> list[ClaimCheck]:
+    """Check that a step of LAW costs less than one of CoTTA and RMT, forward and backward (Figure 1b)."""
     law = _first(table.ranked, LAW)
-    found = []
-    for rival in (_first(table.ranked, name) for name in ("cotta", "rmt")):
-        ours, theirs = (row.cost.step_flops if row else None for row in (law, rival))
-        if rival is not None and ours is not None and theirs is not None:
-            claim = f"{table.protocol.name}: a step of LAW costs less than one of {rival.title}"
-            told = f"{flops_text(ours)} against {flops_text(theirs)}, {theirs / ours:.1f} times as much"
-            found.append(Finding(claim, ours < theirs, told))
-    return found
+    results = []
+    for other in (_first(table.ranked, name) for name in ("cotta", "rmt")):
+        law_flops, other_flops = (row.cost.step_flops if row else None for row in (law, other))
+        if other is not None and law_flops is not None and other_flops is not None:
+            claim = f"{table.protocol.name}: a step of LAW costs fewer FLOPs than one of {other.title}"
+            evidence = f"{flops_text(law_flops)} and {flops_text(other_flops)}, ratio {other_flops / law_flops:.1f}"
+            results.append(ClaimCheck(claim, law_flops < other_flops, evidence))
+    return results
+
+
+def _is_published_law(line: ComparedRow) -> bool:
+    return line.row.method == LAW and line.published is not None
+
+
+def _against_paper(line: ComparedRow, difference: float) -> str:
+    published = line.published.mean if line.published else None
+    return f"ours {_error(line.row)}, paper {published}, difference {difference_text(difference)}"
 
 
 def _first(rows: Sequence[ResultRow], method: str) -> ResultRow | None:
@@ -199,72 +199,16 @@ def _first(rows: Sequence[ResultRow], method: str) -> ResultRow | None:
 
 
 def _curve(rows: Sequence[ResultRow], setting: str) -> str:
-    return ", ".join(f"{_value(row, setting)}: {_told(row)}" for row in rows)
+    return ", ".join(f"{_value(row, setting)}: {_error(row)}" for row in rows)
 
 
 def _value(row: ResultRow, setting: str) -> str:
     return f"{row.settings[setting]:g}"
 
 
-def _told(row: ResultRow) -> str:
-    summary = row.summaries[0]
-    return f"{error_text(summary.mean)}{spread_text(summary.spread)}"
+def _label_and_error(row: ResultRow) -> str:
+    return f"{row.label} {_error(row)}"
 
 
-# --- figures ---------------------------------------------------------------------------------------------------------
-
-
-def find_where_weight_lies(profiles: Sequence[Profile]) -> list[Finding]:
-    """Return whether blur concentrates weight in early layers and noise spreads it (Figure 3)."""
-    found = []
-    for place, met in by_network(profiles).items():
-        if NOISE not in met or BLUR not in met:
-            continue
-        noise, blur = met[NOISE], met[BLUR]
-        found += [
-            Finding(
-                f"{place}: blur concentrates weight in early layers",
-                blur.early_share > noise.early_share,
-                f"share of the first third of the layers: {100 * blur.early_share:.1f} % under defocus blur, "
-                f"{100 * noise.early_share:.1f} % under Gaussian noise",
-            ),
-            Finding(
-                f"{place}: noise spreads weight over the network",
-                noise.evenness > blur.evenness,
-                f"evenness (1 where all layers weigh the same): {noise.evenness:.3f} under Gaussian noise, "
-                f"{blur.evenness:.3f} under defocus blur",
-            ),
-        ]
-    return found
-
-
-def find_flat_source(profiles: Sequence[Profile]) -> list[Finding]:
-    """Return whether unscaled weights are smaller on clean images than on each corruption (Figure 4)."""
-    return _source_below(profiles, "source weights are smaller than those of", lambda profile: profile.values)
-
-
-def find_flat_diagonal(profiles: Sequence[Profile]) -> list[Finding]:
-    """Return whether the Fisher diagonal is smaller on clean images than on each corruption (Figure 5)."""
-    return _source_below(profiles, "the source's Fisher diagonal is smaller than that of", fisher_diagonal)
-
-
-def _source_below(
-    profiles: Sequence[Profile],
-    claim: str,
-    read: Callable[[Profile], np.ndarray[tuple[int, ...], np.dtype[np.float64]]],
-) -> list[Finding]:
-    """Hold the mean over layers, and most layers one by one, against each other."""
-    found = []
-    for place, met in by_network(profiles).items():
-        for domain, target in met.items():
-            if domain == CLEAN or CLEAN not in met or len(target.values) != len(met[CLEAN].values):
-                continue
-            source, shifted = read(met[CLEAN]), read(target)
-            below = float(np.mean(source < shifted))
-            evidence = (
-                f"mean over layers {source.mean():.3g} against {shifted.mean():.3g}; "
-                f"smaller in {100 * below:.0f} % of {len(source)} layers"
-            )
-            holds = bool(source.mean() < shifted.mean() and below > 0.5)
-            found.append(Finding(f"{place}: {claim} {short_name(domain)}", holds, evidence))
-    return found
+def _error(row: ResultRow) -> str:
+    return f"{error_text(row.summaries[0].mean)}{spread_text(row.summaries[0].spread)}"

@@ -1,4 +1,4 @@
-"""What a method tells of every layer under one domain, read from records of runs that met that domain alone."""
+"""Layer profiles: one number per layer under one domain, from runs that saw only that domain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from driftlaw.records import RunRecord
 from driftlaw.reports.format import listed
 from driftlaw.reports.published import paper_protocol
 
-LAYER_WEIGHTS, LAYER_SHARPNESS = "layer_weights", "layer_sharpness"
+LAYER_WEIGHTS, LAYER_IMPORTANCE = "layer_weights", "layer_sharpness"  # names of LAW's diagnostics
 CLEAN, NOISE, BLUR = "clean", "gaussian_noise", "defocus_blur"
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -20,20 +20,20 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """One number a layer, from input to output.
+    """One number per layer, from input to output.
 
     Attributes:
-        dataset: the benchmark's name, as presets have it.
-        network: the network's name.
-        domain: what the images had suffered; ``clean`` where nothing.
+        dataset: name of the dataset as in presets.
+        model: name of the model.
+        domain: corruption of the images, or ``clean``.
         layers: names of the layers.
-        values: a number a layer, at the last step, the mean over seeds.
-        steps: how many batches had been seen by then.
-        records: where it was read from.
+        values: one number per layer at the last step, averaged over seeds.
+        steps: number of batches up to then.
+        records: records that the values are from.
     """
 
     dataset: str
-    network: str
+    model: str
     domain: str
     layers: tuple[str, ...]
     values: Array
@@ -41,53 +41,63 @@ class Profile:
     records: tuple[RunRecord, ...]
 
     @property
-    def place(self) -> str:
-        """Dataset and network in a few words."""
-        return f"{self.dataset}, {self.network}"
+    def name(self) -> str:
+        """Dataset and model."""
+        return f"{self.dataset}, {self.model}"
 
     @property
     def early_share(self) -> float:
-        """The share of all weight that the first third of the layers has."""
+        """Fraction of the total weight in the first third of the layers."""
         return float(self.values[: round(len(self.values) / 3)].sum() / self.values.sum())
 
     @property
     def evenness(self) -> float:
-        """How evenly the weight is spread: the entropy of its shares over its largest, from 0 (one layer) to 1."""
+        """Entropy of the weight distribution divided by its maximum: 0 for a single layer, 1 for equal weights."""
         shares = self.values / self.values.sum()
-        told = shares[shares > 0.0]
-        return float(-(told * np.log(told)).sum() / np.log(len(self.values)))
+        positive = shares[shares > 0.0]
+        return float(-(positive * np.log(positive)).sum() / np.log(len(self.values)))
 
 
-def layer_profiles(records: Iterable[RunRecord], fact: str) -> list[Profile]:
-    """Return a profile a dataset, network and domain, in the order of the records.
+def layer_profiles(records: Iterable[RunRecord], diagnostic: str) -> list[Profile]:
+    """Return one profile per dataset, model and domain, in the order of the records.
 
-    A domain counts where the run came to it fresh: as its first, or reset at its beginning.
+    A domain counts only if the run started with it, or was reset at its beginning.
     """
-    found: dict[tuple[str, str, str], list[tuple[RunRecord, Array, int]]] = {}
+    entries: dict[tuple[str, str, str], list[tuple[RunRecord, Array, int]]] = {}
     for record in records:
-        for domain, values, steps in _met_alone(record, fact):
+        for domain, values, steps in _fresh_domains(record, diagnostic):
             key = (_dataset(record), str(record.header["model"]["name"]), domain)
-            found.setdefault(key, []).append((record, values, steps))
-    return [_profile(key, entries, fact) for key, entries in found.items()]
+            entries.setdefault(key, []).append((record, values, steps))
+    return [_profile(key, group, diagnostic) for key, group in entries.items()]
 
 
-def by_network(profiles: Sequence[Profile]) -> dict[str, dict[str, Profile]]:
-    """Return profiles by dataset and network, and there by domain: clean, noise, blur, then the rest as they come."""
+def by_model(profiles: Sequence[Profile]) -> dict[str, dict[str, Profile]]:
+    """Return profiles by dataset and model, and then by domain: clean, noise, blur, then the others."""
     grouped: dict[str, dict[str, Profile]] = {}
     known = (CLEAN, NOISE, BLUR)
-    for profile in sorted(profiles, key=lambda one: known.index(one.domain) if one.domain in known else len(known)):
-        grouped.setdefault(profile.place, {})[profile.domain] = profile
+    for profile in sorted(profiles, key=lambda item: known.index(item.domain) if item.domain in known else len(known)):
+        grouped.setdefault(profile.name, {})[profile.domain] = profile
     return grouped
 
 
-def _met_alone(record: RunRecord, fact: str) -> Iterable[tuple[str, Array, int]]:
+def fisher_diagonal(profile: Profile) -> Array:
+    """Return the mean Fisher diagonal per layer and batch: Eq. 5 squared, which is Eq. 4 summed over batches."""
+    return np.asarray(profile.values**2 / profile.steps)
+
+
+def seeds_of(profiles: Iterable[Profile]) -> str:
+    """Return the seeds of profiles for a caption."""
+    return listed(sorted({record.seed for profile in profiles for record in profile.records}))
+
+
+def _fresh_domains(record: RunRecord, diagnostic: str) -> Iterable[tuple[str, Array, int]]:
     for segment in record.segments:
         if segment.first_batch and record.header["reset_on"] != "domain":
             continue
         lines = record.batches[segment.first_batch : segment.first_batch + segment.batches]
-        told = [line["facts"][fact] for line in lines if isinstance(line["facts"].get(fact), list)]
-        if told:
-            yield segment.name, np.array(told[-1], dtype=float), len(lines)
+        rows = RunRecord(record.header, lines).diagnostics(diagnostic)
+        if rows:
+            yield segment.name, np.array(rows[-1], dtype=float), len(lines)
 
 
 def _dataset(record: RunRecord) -> str:
@@ -96,16 +106,11 @@ def _dataset(record: RunRecord) -> str:
     return known.name if known else name
 
 
-def _profile(key: tuple[str, str, str], entries: Sequence[tuple[RunRecord, Array, int]], fact: str) -> Profile:
+def _profile(key: tuple[str, str, str], entries: Sequence[tuple[RunRecord, Array, int]], diagnostic: str) -> Profile:
     length = len(entries[0][1])
     entries = [entry for entry in entries if len(entry[1]) == length]
-    names = entries[0][0].header.get("fact_labels", {}).get(fact, [])
+    names = entries[0][0].diagnostic_labels(diagnostic)
     layers = names if len(names) == length else [f"layer {index}" for index in range(length)]
     values = np.mean([values for _, values, _ in entries], axis=0)
     steps = min(steps for _, _, steps in entries)
-    return Profile(*key, tuple(map(str, layers)), values, steps, tuple(record for record, _, _ in entries))
-
-
-def seeds_of(profiles: Iterable[Profile]) -> str:
-    """Return the seeds that profiles were read from, for a caption."""
-    return listed(sorted({record.seed for profile in profiles for record in profile.records}))
+    return Profile(*key, tuple(layers), values, steps, tuple(record for record, _, _ in entries))

@@ -1,4 +1,4 @@
-"""What each experiment of RESULTS.md shows beside its tables: the claims it bears on and the figures drawn from it."""
+"""Sections of RESULTS.md: which records each one shows, which claims it checks, and which figures it contains."""
 
 from __future__ import annotations
 
@@ -10,192 +10,185 @@ from driftlaw.reports.document import Figure
 from driftlaw.reports.figures import draw_error_by_round
 from driftlaw.reports.published import Comparison
 from driftlaw.reports.result_table import ResultTable
-from tools.results import claims as findings
-from tools.results import paper_figures
-from tools.results.claims import Finding
-from tools.results.layer_profiles import LAYER_SHARPNESS, LAYER_WEIGHTS, layer_profiles
+from tools.results import claims, layer_claims, layer_figures, table_figures
+from tools.results.claims import ClaimCheck
+from tools.results.layer_profiles import LAYER_IMPORTANCE, LAYER_WEIGHTS, Profile, layer_profiles
 
-Judge = Callable[[Sequence[Comparison]], list[Finding]]
-Draw = Callable[[Sequence[Comparison]], list[tuple[str, Figure | None]]]
-
-
-def _nothing_found(comparisons: Sequence[Comparison]) -> list[Finding]:
-    return []
-
-
-def _nothing_drawn(comparisons: Sequence[Comparison]) -> list[tuple[str, Figure | None]]:
-    return []
+CheckClaims = Callable[[Sequence[Comparison]], list[ClaimCheck]]
+DrawFigures = Callable[[Sequence[Comparison]], list[tuple[str, Figure | None]]]
 
 
 @dataclass(frozen=True)
-class Chapter:
+class Section:
     """A section of RESULTS.md.
 
     Attributes:
-        name: of the experiment, as ``driftlaw reproduce`` has it, or of a folder.
-        title: its heading.
-        folders: of ``results/`` that its records lie in.
-        instead: the experiment whose records do as well where there are none of its own.
-        tables: of the paper that its figures are looked for in first.
-        judge: what the paper claims of it.
-        draw: its figures, each with what tells it from the others of the chapter.
-        tabled: whether its runs make tables; those of the figures about layers do not.
-        setting: what it varies, by which its rows are told in order.
+        name: name of the experiment in ``driftlaw reproduce``, or of a folder.
+        title: heading.
+        folders: folders in ``results/`` with its records; if empty, the folder ``name``.
+        fallback: experiment whose records are used if there are none.
+        tables: tables of the paper to compare with first.
+        check: checks the paper's claims.
+        draw: draws the figures, each with a suffix for its name.
+        has_tables: True if its runs are shown as tables; those for figures about layers are not.
+        setting: setting that the section varies; rows are sorted by it.
     """
 
     name: str
     title: str
     folders: tuple[str, ...] = ()
-    instead: str = ""
+    fallback: str = ""
     tables: tuple[int, ...] = ()
-    judge: Judge = _nothing_found
-    draw: Draw = _nothing_drawn
-    tabled: bool = True
+    check: CheckClaims = lambda comparisons: []
+    draw: DrawFigures = lambda comparisons: []
+    has_tables: bool = True
     setting: str = ""
 
 
-def _each(find: Callable[[ResultTable], list[Finding]]) -> Judge:
-    return lambda comparisons: [found for item in comparisons for found in find(item.table)]
+def _per_table(check: Callable[[ResultTable], list[ClaimCheck]]) -> CheckClaims:
+    return lambda comparisons: [result for item in comparisons for result in check(item.table)]
 
 
-def _together(*judges: Judge) -> Judge:
-    return lambda comparisons: [found for judge in judges for found in judge(comparisons)]
+def _per_comparison(*checks: Callable[[Comparison], list[ClaimCheck]]) -> CheckClaims:
+    return lambda comparisons: [result for check in checks for item in comparisons for result in check(item)]
 
 
-def _agreement(comparisons: Sequence[Comparison]) -> list[Finding]:
-    return [found for item in comparisons for found in findings.find_agreement(item)]
+def _all_of(*checks: CheckClaims) -> CheckClaims:
+    return lambda comparisons: [result for check in checks for result in check(comparisons)]
 
 
-def _gained(comparisons: Sequence[Comparison]) -> list[Finding]:
-    return [found for item in comparisons for found in findings.find_gain(item)]
-
-
-def _tuned(comparisons: Sequence[Comparison]) -> list[Finding]:
-    return [found for item in comparisons for found in findings.find_tuned(item)]
-
-
-def _drawn_each(draw: Callable[[ResultTable], Figure | None]) -> Draw:
-    def draw_each(comparisons: Sequence[Comparison]) -> list[tuple[str, Figure | None]]:
-        drawn = [(item.table, picture) for item in comparisons if (picture := draw(item.table)) is not None]
-        shorts = [_short(table) for table, _ in drawn]
+def _figure_per_table(draw: Callable[[ResultTable], Figure | None]) -> DrawFigures:
+    def draw_all(comparisons: Sequence[Comparison]) -> list[tuple[str, Figure | None]]:
+        drawn = [(item.table, figure) for item in comparisons if (figure := draw(item.table)) is not None]
+        names = [_dataset_and_model(table) for table, _ in drawn]
         return [
-            (short if shorts.count(short) == 1 else f"{short}-{table.protocol.key[:8]}", picture)
-            for short, (table, picture) in zip(shorts, drawn, strict=True)
+            (name if names.count(name) == 1 else f"{name}-{table.protocol.key[:8]}", figure)
+            for name, (table, figure) in zip(names, drawn, strict=True)
         ]
 
-    return draw_each
+    return draw_all
 
 
-def _short(table: ResultTable) -> str:
+def _dataset_and_model(table: ResultTable) -> str:
     header = table.rows[0].first.header
     return f"{header['stream']['dataset']['name']}-{header['model']['name']}".replace(":", "-")
 
 
 def _sweep(
-    number: int, title: str, setting: str, name: str, *finds: Callable[[ResultTable, str, str], list[Finding]]
-) -> Chapter:
-    """Return the chapter of a table of the paper whose rows are values of one setting, by its ``name`` in the paper."""
+    number: int, title: str, setting: str, symbol: str, *checks: Callable[[ResultTable, str, str], list[ClaimCheck]]
+) -> Section:
+    """Return the section of a table of the paper that varies one setting; ``symbol`` is its name in the paper."""
 
-    def judging(find: Callable[[ResultTable, str, str], list[Finding]]) -> Judge:
-        return _each(lambda table: find(table, setting, name))
+    def bind(check: Callable[[ResultTable, str, str], list[ClaimCheck]]) -> CheckClaims:
+        return _per_table(lambda table: check(table, setting, symbol))
 
-    return Chapter(
+    return Section(
         f"table{number}",
         f"Table {number}: {title}",
         tables=(number,),
-        judge=_together(*map(judging, finds)),
-        draw=lambda comparisons: [("", paper_figures.draw_sweep(comparisons, setting, name))],
+        check=_all_of(*map(bind, checks)),
+        draw=lambda comparisons: [("", table_figures.draw_sweep(comparisons, setting, symbol))],
         setting=setting,
     )
 
 
-def _records(comparisons: Iterable[Comparison]) -> list[RunRecord]:
-    return [record for item in comparisons for row in item.table.rows for record in row.records if record.finished]
+def _profiles(comparisons: Iterable[Comparison], diagnostic: str) -> list[Profile]:
+    records: list[RunRecord] = [
+        record for item in comparisons for row in item.table.rows for record in row.records if record.finished
+    ]
+    return layer_profiles(records, diagnostic)
 
 
-def _scaled(comparisons: Sequence[Comparison]) -> list[tuple[str, Figure | None]]:
-    profiles = layer_profiles(_records(comparisons), LAYER_WEIGHTS)
-    return [("", paper_figures.draw_weights_along_network(profiles))]
+def _layer_section(
+    name: str,
+    title: str,
+    diagnostic: str,
+    check: Callable[[Sequence[Profile]], list[ClaimCheck]],
+    draw: Callable[[Sequence[Profile]], Figure | None],
+    fallback: str = "",
+) -> Section:
+    """Return the section of a figure of the paper about layers."""
+    return Section(
+        name,
+        title,
+        fallback=fallback,
+        check=lambda comparisons: check(_profiles(comparisons, diagnostic)),
+        draw=lambda comparisons: [("", draw(_profiles(comparisons, diagnostic)))],
+        has_tables=False,
+    )
 
 
-def _unscaled(comparisons: Sequence[Comparison]) -> list[tuple[str, Figure | None]]:
-    profiles = layer_profiles(_records(comparisons), LAYER_SHARPNESS)
-    return [("", paper_figures.draw_source_against_target(profiles))]
-
-
-def _diagonal(comparisons: Sequence[Comparison]) -> list[tuple[str, Figure | None]]:
-    profiles = layer_profiles(_records(comparisons), LAYER_SHARPNESS)
-    return [("", paper_figures.draw_fisher_diagonal(profiles))]
-
-
-CHAPTERS = (
-    Chapter(
+SECTIONS = (
+    Section(
         "table1",
         "Table 1: continual adaptation, severity 5",
         tables=(1,),
-        judge=_together(_agreement, _gained, _tuned, _each(findings.find_lowest_source_free)),
+        check=_all_of(
+            _per_comparison(claims.check_agreement, claims.check_gain, claims.check_tuned),
+            _per_table(claims.check_lowest_without_train_data),
+        ),
     ),
-    Chapter("table2", "Table 2: gradual adaptation", tables=(2,), judge=_agreement),
-    Chapter(
+    Section("table2", "Table 2: gradual adaptation", tables=(2,), check=_per_comparison(claims.check_agreement)),
+    Section(
         "table3",
-        "Table 3: LAW beside AutoRGN",
+        "Table 3: LAW and AutoRGN",
         tables=(3,),
-        judge=_each(lambda table: findings.find_order(table, ["law", "autorgn", "tent"])),
+        check=_per_table(lambda table: claims.check_order(table, ["law", "autorgn", "tent"])),
     ),
-    _sweep(4, "the weight λ of the consistency loss", "consistency_weight", "λ", findings.find_minimum),
-    _sweep(5, "the exponent τ of the scaler", "tau", "τ", findings.find_minimum),
-    Chapter("table6", "Table 6: other networks, CIFAR-10-C", tables=(6,), judge=_agreement),
-    Chapter("table7", "Table 7: other networks, CIFAR-100-C", tables=(7,), judge=_agreement),
-    Chapter("table8", "Table 8: other networks, ImageNet-C", tables=(8,), judge=_agreement),
-    _sweep(9, "Fisher information that fades at rate γ", "fisher_decay", "γ", findings.find_best_end),
-    _sweep(10, "τ from 0 on", "tau", "τ", findings.find_minimum, findings.find_divergence),
-    Chapter(
+    _sweep(4, "weight λ of the consistency loss", "consistency_weight", "λ", claims.check_minimum),
+    _sweep(5, "exponent τ of the scaler", "tau", "τ", claims.check_minimum),
+    Section("table6", "Table 6: other models, CIFAR-10-C", tables=(6,), check=_per_comparison(claims.check_agreement)),
+    Section("table7", "Table 7: other models, CIFAR-100-C", tables=(7,), check=_per_comparison(claims.check_agreement)),
+    Section("table8", "Table 8: other models, ImageNet-C", tables=(8,), check=_per_comparison(claims.check_agreement)),
+    _sweep(9, "decay rate γ of the Fisher information", "fisher_decay", "γ", claims.check_largest_is_best),
+    _sweep(10, "τ starting at 0", "tau", "τ", claims.check_minimum, claims.check_divergence),
+    Section(
         "fig1a",
-        "Figure 1a: error against the tuned part",
-        judge=_each(findings.find_better_part),
-        draw=_drawn_each(paper_figures.draw_tuned_part),
+        "Figure 1a: error and adapted part of the model",
+        check=_per_table(claims.check_parts),
+        draw=_figure_per_table(table_figures.draw_adapted_part),
     ),
-    Chapter(
+    Section(
         "fig1b",
-        "Figure 1b: error against FLOPs",
-        instead="table1",
-        judge=_each(findings.find_cheaper_step),
-        draw=_drawn_each(paper_figures.draw_error_against_flops),
-        tabled=False,
+        "Figure 1b: error and FLOPs",
+        fallback="table1",
+        check=_per_table(claims.check_cost),
+        draw=_figure_per_table(table_figures.draw_error_and_flops),
+        has_tables=False,
     ),
-    Chapter(
+    _layer_section(
         "fig3",
-        "Figure 3: layer weights under noise and under blur",
-        judge=lambda items: findings.find_where_weight_lies(layer_profiles(_records(items), LAYER_WEIGHTS)),
-        draw=_scaled,
-        tabled=False,
+        "Figure 3: layer weights under noise and blur",
+        LAYER_WEIGHTS,
+        layer_claims.check_weight_distribution,
+        layer_figures.draw_layer_weights,
     ),
-    Chapter(
+    _layer_section(
         "fig4",
-        "Figure 4: source against target, before scaling",
-        instead="fig5",
-        judge=lambda items: findings.find_flat_source(layer_profiles(_records(items), LAYER_SHARPNESS)),
-        draw=_unscaled,
-        tabled=False,
+        "Figure 4: layer importance on source and target images",
+        LAYER_IMPORTANCE,
+        layer_claims.check_importance_on_source,
+        layer_figures.draw_source_and_target,
+        fallback="fig5",
     ),
-    Chapter(
+    _layer_section(
         "fig5",
-        "Figure 5: the Fisher diagonal of every layer",
-        instead="fig4",
-        judge=lambda items: findings.find_flat_diagonal(layer_profiles(_records(items), LAYER_SHARPNESS)),
-        draw=_diagonal,
-        tabled=False,
+        "Figure 5: Fisher diagonal per layer",
+        LAYER_IMPORTANCE,
+        layer_claims.check_fisher_on_source,
+        layer_figures.draw_fisher_diagonal,
+        fallback="fig4",
     ),
-    Chapter("stress", "Long and hard streams", draw=_drawn_each(draw_error_by_round)),
-    Chapter("tuning", "Settings chosen on held-out corruptions"),
-    Chapter("tuning-lowest", "The lowest error on held-out corruptions, and what it costs"),
-    Chapter("tuning-short", "Settings chosen on a short stream, and what they cost"),
-    Chapter("causes", "Looked into: why LAW parts from the paper on CIFAR-100-C"),
-    Chapter("cifar10-c", "CIFAR-10-C by `driftlaw run`"),
-    Chapter("speed", "Faster steps, and what they cost in error"),
-    Chapter("embedded", "The embedded network", folders=("embedded", "embedded-methods")),
+    Section("stress", "Long and difficult streams", draw=_figure_per_table(draw_error_by_round)),
+    Section("tuning", "Settings tuned on held-out corruptions"),
+    Section("tuning-lowest", "Settings with the lowest error on held-out corruptions"),
+    Section("tuning-short", "Settings tuned on a short stream"),
+    Section("causes", "Investigation: LAW on CIFAR-100-C compared with the paper"),
+    Section("cifar10-c", "CIFAR-10-C with `driftlaw run`"),
+    Section("speed", "Faster steps and their error"),
+    Section("embedded", "Embedded model", folders=("embedded", "embedded-methods")),
 )
-"""The experiments in the order of the document."""
+"""Sections in the order of the document."""
 
-PLAIN = ("tuning", "tuning-lowest", "tuning-short", "causes", "cifar10-c", "speed", "embedded")
-"""Chapters that are no experiment of the paper: nobody waits for them."""
+OPTIONAL = ("tuning", "tuning-lowest", "tuning-short", "causes", "cifar10-c", "speed", "embedded")
+"""Sections that are not experiments of the paper; the document does not list them as missing."""
