@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from driftlaw.errors import UsageError, unknown_name
 from driftlaw.records import RunRecord
@@ -116,7 +115,8 @@ def build_document(
         summary, protocol = Note(contents.summarize(table), "summary"), contents.protocol_note(table)
         warnings = [Note(note, "warning") for note in table.notes]
         if format == "brief":
-            blocks = [summary, _brief_table(table, comparison), protocol]
+            compared = [Note(comparison.line, "caption")] if comparison else []
+            blocks = [summary, contents.results_table(table, comparison), *compared, protocol]
         elif format == "latex":
             blocks = [contents.errors_table(table), Note(contents.KEY_LINE, "caption"), protocol, *warnings]
         elif format == "terminal":
@@ -176,19 +176,5 @@ def _parts(
 def _comparison_part(comparison: Comparison | None) -> list[tuple[str, list[Block]]]:
     if comparison is None:
         return []
-    table: list[Block] = [contents.comparison_table(comparison)] if comparison.tables else []
+    table: list[Block] = [contents.results_table(comparison.table, comparison)] if comparison.tables else []
     return [("Comparison with the paper", [*table, Note(comparison.line, "caption")])]
-
-
-def _brief_table(table: ResultTable, comparison: Comparison | None) -> Block:
-    if comparison:
-        # Rows of the same method are labelled by their differences from the paper instead of by all their settings.
-        methods = [row.method for row in table.rows]
-        rows = [
-            replace(row, settings_label=f"with {listed(line.setting_differences) or 'settings of the paper'}")
-            if line.published and methods.count(row.method) > 1
-            else row
-            for row, line in zip(table.rows, comparison.rows, strict=True)
-        ]
-        table = replace(table, rows=tuple(rows))
-    return contents.brief_table(table, comparison)

@@ -23,7 +23,7 @@ from driftlaw.reports.format import (
     spread_text,
     value_text,
 )
-from driftlaw.reports.published import Comparison
+from driftlaw.reports.published import ComparedRow, Comparison
 from driftlaw.reports.result_table import BASELINE, SERIES_COLORS, ResultRow, ResultTable, TableValue
 from driftlaw.reports.statistics import RESAMPLES
 from driftlaw.reports.tables import make_run_row
@@ -124,23 +124,31 @@ def errors_table(table: ResultTable) -> Table:
     return Table("Error by domain", tuple(columns), tuple(rows))
 
 
-def brief_table(table: ResultTable, comparison: Comparison | None) -> Table:
-    """Return mean error and cost of every row, with the published error if there is a comparison."""
-    columns = [
-        *(_METHOD, _SOURCE_FREE, Column("seeds"), *(Column(f"error, {name}") for name in table.summary_names)),
-        *([Column("paper")] if comparison else []),
-        *(Column("FLOPs/image per step"), Column("ms/step")),
-    ]
+def results_table(table: ResultTable, comparison: Comparison | None = None) -> Table:
+    """Return mean error and cost of every row, next to the published values if there is a comparison."""
+    columns = [_METHOD, _SOURCE_FREE, Column("seeds")]
+    for name in table.summary_names:
+        columns.append(Column(f"error, {name}"))
+        columns += [Column(f"paper, {name}"), Column("difference")] if comparison else []
+    columns += [Column("FLOPs/image per step"), Column("ms/step")]
+    columns += [Column("forward FLOPs, paper"), Column("different settings", "text")] if comparison else []
+    lines = comparison.rows if comparison else [ComparedRow(row, None) for row in table.rows]
     rows = []
-    for index, row in enumerate(table.rows):
-        paper = []
+    for line in lines:
+        row, published = line.row, line.published
+        cells = [label_cell(table, row), _source_free(row), Cell(str(len(row.seeds)))]
+        spread = published.spread if published else None
+        for ours, paper, difference in zip(row.summaries, line.summaries, line.differences, strict=True):
+            paper_cells = [Cell(paper_text(paper), spread_text(spread)), Cell(difference_text(difference))]
+            cells += [value_cell(ours), *(paper_cells if comparison else [])]
+            spread = None  # the paper prints it for the first column only
+        cells += [Cell(flops_text(row.cost.step_flops)), Cell(milliseconds_text(row.cost.seconds))]
         if comparison:
-            published = comparison.rows[index].published
-            paper = [Cell(" / ".join(map(paper_text, published.summaries)) if published else MISSING)]
-        cost = [Cell(flops_text(row.cost.step_flops)), Cell(milliseconds_text(row.cost.seconds))]
-        first = [label_cell(table, row), _source_free(row), Cell(str(len(row.seeds)))]
-        rows.append((*first, *map(value_cell, row.summaries), *paper, *cost))
-    return Table("Results", tuple(columns), tuple(rows))
+            gflops = published.gflops if published else None
+            cells.append(Cell(flops_text(None if gflops is None else 1e9 * gflops)))
+            cells.append(Cell("; ".join(line.setting_differences) or MISSING))
+        rows.append(tuple(cells))
+    return Table("Comparison with the paper" if comparison else "Results", tuple(columns), tuple(rows))
 
 
 def overview_table(table: ResultTable, names: Sequence[str]) -> Table:
@@ -165,28 +173,6 @@ def overview_table(table: ResultTable, names: Sequence[str]) -> Table:
             label = replace(label, details=(*label.details, "needs train data"))
         rows.append((label, *error_cells(row), *map(Cell, texts)))
     return Table(f"Online error, % · {table.protocol.name}", tuple(columns), tuple(rows))
-
-
-def comparison_table(comparison: Comparison) -> Table:
-    """Return our errors and FLOPs next to the published ones, one row per finished row."""
-    columns = [_METHOD, Column("seeds")]
-    for name in comparison.table.summary_names:
-        columns += [Column(f"ours, {name}"), Column(f"paper, {name}"), Column("difference")]
-    columns += [Column("forward FLOPs, paper"), Column("FLOPs per step, ours"), Column("different settings", "text")]
-    rows = []
-    for line in comparison.rows:
-        if not line.row.finished:
-            continue
-        cells = [label_cell(comparison.table, line.row), Cell(str(len(line.row.seeds)))]
-        spread = line.published.spread if line.published else None
-        for ours, paper, difference in zip(line.row.summaries, line.summaries, line.differences, strict=True):
-            cells += [value_cell(ours), Cell(paper_text(paper), spread_text(spread)), Cell(difference_text(difference))]
-            spread = None  # the paper prints it for the first column only
-        gflops = line.published.gflops if line.published else None
-        cells.append(Cell(flops_text(None if gflops is None else 1e9 * gflops)))
-        cells += [Cell(flops_text(line.row.cost.step_flops)), Cell("; ".join(line.setting_differences) or MISSING)]
-        rows.append(tuple(cells))
-    return Table("Comparison with the paper", tuple(columns), tuple(rows))
 
 
 def metrics_table(table: ResultTable, names: Sequence[str]) -> Table:

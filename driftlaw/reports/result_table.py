@@ -11,7 +11,7 @@ from driftlaw.reports.protocol import Protocol
 from driftlaw.reports.statistics import Difference
 
 BASELINE = "source"
-SERIES_COLORS = 8  # colors of methods in figures, beside that of the source model
+SERIES_COLORS = 8  # colors of methods in figures, besides that of the source model
 
 
 @dataclass(frozen=True)

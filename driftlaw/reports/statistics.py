@@ -123,27 +123,21 @@ def paired_difference(
 
 
 def _paired(first: RunRecord, second: RunRecord, domain: str | None, severity: int | None) -> Mapping[str | int, float]:
-    ours, theirs = (
-        _by_domain(record, severity) if domain is None else _by_batch(record, domain, severity)
-        for record in (first, second)
-    )
+    ours, theirs = (_errors(record, domain, severity) for record in (first, second))
     return {unit: ours[unit] - theirs[unit] for unit in ours if unit in theirs}
 
 
-def _by_domain(record: RunRecord, severity: int | None) -> dict[str | int, float]:
+def _errors(record: RunRecord, domain: str | None, severity: int | None) -> dict[str | int, float]:
+    """Return the error per domain, or per batch of one domain; repetitions in later rounds are averaged."""
     errors: dict[str | int, list[float]] = {}
-    for segment in record.segments:
-        if severity in (None, segment.severity):
-            errors.setdefault(segment.name, []).append(segment.error)
-    return {name: fmean(values) for name, values in errors.items()}
-
-
-def _by_batch(record: RunRecord, domain: str, severity: int | None) -> dict[str | int, float]:
-    """Return the error of every batch of a domain; a batch that is repeated in later rounds counts once."""
-    batches = [line for line in record.batches if line["domain"]["name"] == domain]
-    errors: dict[str | int, list[float]] = {}
-    for _, lines in groupby(batches, key=lambda line: line["domain"]["round"]):
-        of_severity = [line for line in lines if severity in (None, line["domain"]["severity"])]
-        for index, line in enumerate(of_severity):
-            errors.setdefault(index, []).append(100.0 * line["wrong"] / line["images"])
-    return {index: fmean(values) for index, values in errors.items()}
+    if domain is None:
+        for segment in record.segments:
+            if severity in (None, segment.severity):
+                errors.setdefault(segment.name, []).append(segment.error)
+    else:
+        batches = [line for line in record.batches if line["domain"]["name"] == domain]
+        for _, lines in groupby(batches, key=lambda line: line["domain"]["round"]):
+            selected = [line for line in lines if severity in (None, line["domain"]["severity"])]
+            for index, line in enumerate(selected):
+                errors.setdefault(index, []).append(100.0 * line["wrong"] / line["images"])
+    return {unit: fmean(values) for unit, values in errors.items()}

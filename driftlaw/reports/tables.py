@@ -46,19 +46,17 @@ def make_run_row(record: RunRecord, table: ResultTable) -> ResultRow:
 def _name_weights(tables: list[ResultTable]) -> list[ResultTable]:
     """Add the name of the weights to tables that would otherwise have the same name."""
     models = [table.rows[0].first.header["model"] for table in tables]
-    weights = [PurePath(str(model.get("weights") or "")).name for model in models]
-    hashes = [str(model.get("sha256") or "unknown") for model in models]
-    known: dict[str, dict[str, str]] = {}
-    for table, name, sha256 in zip(tables, weights, hashes, strict=True):
-        known.setdefault(table.protocol.name, {})[sha256] = name
+    weights = [
+        (PurePath(str(model.get("weights") or "")).name, str(model.get("sha256") or "unknown")) for model in models
+    ]
     named = []
-    for table, name, sha256 in zip(tables, weights, hashes, strict=True):
-        others = known[table.protocol.name]
-        if len(others) > 1:
-            unique = name if len(set(others.values())) == len(others) else f"{name} {sha256[:8]}"
-            protocol = replace(table.protocol, name=f"{table.protocol.name} ({unique.strip()})")
-            table = replace(table, protocol=protocol)
-        named.append(table)
+    for table, (name, sha256) in zip(tables, weights, strict=True):
+        title = table.protocol.name
+        same = {pair for other, pair in zip(tables, weights, strict=True) if other.protocol.name == title}
+        if len({other for _, other in same}) > 1:
+            unique = len({other for other, _ in same}) == len(same)
+            title += f" ({name if unique else f'{name} {sha256[:8]}'.strip()})"
+        named.append(replace(table, protocol=replace(table.protocol, name=title)))
     return named
 
 

@@ -136,7 +136,7 @@ def test_errors_are_printed_with_an_exit_code(runs, monkeypatch, capsys):
 def test_comparison_with_the_paper_in_markdown(runs):
     result = invoke("runs", "--compare", "paper")
     assert result.exit_code == 0
-    assert "| LAW | 1 | **20.0** | 15.7 ± 0.06 | +4.3 |" in result.stdout
+    assert "| LAW | yes | 1 | **20.0** | 15.7 ± 0.06 | +4.3 |" in result.stdout
     assert "model wrn\\_16\\_1 (paper wrn\\_28\\_10)" in result.stdout
     assert "Protocol: dataset: cifar10-embedded test" in result.stdout
     assert "· precision: " in result.stdout

@@ -52,20 +52,21 @@ def test_brief_has_one_line_per_method_with_error_and_cost():
 
 def test_brief_can_show_published_errors():
     heading, _, row = rows(build_report([make_record("law")], "brief", compare="paper"))
-    assert "| error, mean | paper | FLOPs" in heading
+    assert "| error, mean | paper, mean | difference | FLOPs" in heading
     assert row.count("|") == heading.count("|")
 
 
-def test_brief_comparison_labels_rows_by_their_differences_from_the_paper():
+def test_brief_comparison_names_settings_that_differ_from_the_paper():
     paper = {"learning_rate": 1e-3, "tau": 1.0, "consistency_weight": 0.1}
     records = [make_record("law", settings=paper), make_record("law", settings={**paper, "consistency_weight": 0.3})]
     model = {"name": "wrn_28_10", "weights": "wrn_28_10-cifar10", "sha256": "a" * 64}
     for record in records:
         record.header["model"] = model
     text = build_report(records, "brief", compare="paper")
-    assert "| LAW with settings of the paper |" in text
-    assert "| LAW with consistency\\_weight 0.3 (paper 0.1) |" in text
-    assert "LAW consistency\\_weight=0.3" in build_report(records, "brief")
+    default, other = (line for line in rows(text) if line.startswith("| LAW"))
+    assert default.startswith("| LAW consistency\\_weight=0.1 |")
+    assert default.endswith("| – |")
+    assert other.endswith("| consistency\\_weight 0.3 (paper 0.1) |")
 
 
 def test_brief_rejects_columns():
