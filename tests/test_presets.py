@@ -1,4 +1,4 @@
-"""The presets: every benchmark in one file, every number of it valid."""
+"""Presets that ship with the package."""
 
 import pytest
 import torch
@@ -12,36 +12,36 @@ from driftlaw.settings import list_presets, parse, read_preset
 from driftlaw.streams import StreamSettings
 
 COMPARED = ["source", "norm", "tent", "cotta", "adacontrast", "rmt", "gtta", "autorgn", "law"]
-LAID_OVER = ["fast"]
-"""Presets that change methods and nothing else: they go over another one."""
-WHOLE = [name for name in list_presets() if name not in LAID_OVER]
+OVERLAYS = ["fast"]
+"""Presets that only change methods, to be combined with another preset."""
+COMPLETE = [name for name in list_presets() if name not in OVERLAYS]
 BENCHMARKS = ["cifar10-c", "cifar10-c-wrn40", "cifar100-c", "imagenet-c"]
 
 
 @pytest.mark.parametrize("name", list_presets())
-def test_a_preset_names_known_methods_with_valid_settings(name):
+def test_methods_and_their_settings_are_valid(name):
     preset = read_preset(name)
-    assert set(preset) == ({"title", "methods"} if name in LAID_OVER else {"title", "stream", "model", "methods"})
+    assert set(preset) == ({"title", "methods"} if name in OVERLAYS else {"title", "stream", "model", "methods"})
     assert preset["title"]
     for method, settings in preset["methods"].items():
         assert method in list_methods()
         parse(registered_methods()[method].Config, settings, where=f"{name}, method {method}")
 
 
-@pytest.mark.parametrize("name", WHOLE)
-def test_a_preset_names_a_stream_and_weights_that_there_can_be(name):
+@pytest.mark.parametrize("name", COMPLETE)
+def test_stream_and_weights_are_valid(name):
     preset = read_preset(name)
     stream = parse(StreamSettings, preset["stream"], where=name)
     assert dataset_info(stream.dataset).name == stream.dataset
     assert (stream.schedule, stream.severity, stream.limit, stream.archive) == ("continual", 5, None, None)
     assert set(preset["model"]) == {"weights"}
-    network, dash, trained_on = preset["model"]["weights"].partition("-")
+    model, dash, trained_on = preset["model"]["weights"].partition("-")
     assert dash
     assert trained_on in ("cifar10", "cifar100", "imagenet")
-    assert any(info.name.startswith(network) for info in list_models())
+    assert any(info.name.startswith(model) for info in list_models())
 
 
-def test_the_papers_benchmarks_compare_the_same_methods():
+def test_benchmarks_compare_the_same_methods():
     for name in BENCHMARKS:
         assert list(read_preset(name)["methods"]) == COMPARED
 
@@ -55,22 +55,23 @@ def test_the_papers_benchmarks_compare_the_same_methods():
         ("imagenet-c", 64, (2e-4, 1.0, 10.0), (1e-2, 0.1, 0.001)),
     ],
 )
-def test_the_numbers_are_the_papers(name, batch_size, law, cotta):
+def test_settings_are_those_of_the_paper(name, batch_size, law, cotta):
     preset = read_preset(name)
     methods = preset["methods"]
     assert preset["stream"]["batch_size"] == batch_size
     assert tuple(methods["law"][key] for key in ("learning_rate", "tau", "consistency_weight")) == law
-    found = methods["cotta"]
-    assert tuple(found[key] for key in ("learning_rate", "confidence_threshold", "restore_probability")) == cotta
+    cotta_settings = methods["cotta"]
+    keys = ("learning_rate", "confidence_threshold", "restore_probability")
+    assert tuple(cotta_settings[key] for key in keys) == cotta
     on_imagenet = name == "imagenet-c"
     assert methods["tent"]["learning_rate"] == (2.5e-4 if on_imagenet else 1e-3)
     for method in ("tent", "cotta", "rmt"):
         assert methods[method].get("optimizer", "adam") == ("sgd" if on_imagenet else "adam")
-    assert found.get("symmetric", False) is on_imagenet
+    assert cotta_settings.get("symmetric", False) is on_imagenet
     assert methods["adacontrast"] == {"learning_rate": 2e-4, "weight_decay": 1e-4}
     assert methods["gtta"] == {"learning_rate": 1e-5}
 
 
-def test_a_preset_in_the_place_of_a_method_is_told():
-    with pytest.raises(UsageError, match='«fast» is a preset, not a method: write preset="fast"'):
+def test_preset_name_as_method_raises():
+    with pytest.raises(UsageError, match=r"'fast' is a preset, not a method\. Pass it as preset='fast'"):
         driftlaw.adapt(torch.nn.Conv2d(3, 4, 1), "fast")

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,45 +20,6 @@ from driftlaw.errors import DataError, UsageError, unknown_name
 from driftlaw.files import sha256_of
 
 MANIFEST = "driftlaw-manifest.json"
-
-
-class Archive(Protocol):
-    """Corrupted images of one test set at five severities.
-
-    Attributes:
-        folder: Folder of the files.
-        labels: int64 (n,), labels of one severity.
-        num_classes: Number of classes.
-    """
-
-    folder: Path
-    labels: Labels
-    num_classes: int
-
-    def __len__(self) -> int:
-        """Return the number of images per corruption and severity."""
-        ...
-
-    @property
-    def image_shape(self) -> tuple[int, int]:
-        """Height and width of every image."""
-        ...
-
-    def corruptions(self) -> list[str]:
-        """Return the names of the corruptions in the folder, sorted."""
-        ...
-
-    def images(self, corruption: str, severity: int, indices: npt.ArrayLike) -> Pixels:
-        """Return images as uint8 (k, h, w, 3); ``indices`` count from 0 within the severity."""
-        ...
-
-    def metadata(self, corruptions: Sequence[str] | None = None) -> Metadata:
-        """Return JSON data for the header of a record."""
-        ...
-
-    def verify(self) -> list[str]:
-        """Return the problems of the files, one line each."""
-        ...
 
 
 def open_archive(folder_or_name: str | os.PathLike[str], *, data_dir: str | os.PathLike[str] | None = None) -> Archive:
@@ -175,6 +136,10 @@ class CorruptedArchive:
     def _sha256(self, name: str) -> str:
         entry, path = self._manifest.get("files", {}).get(name), self.folder / name
         return str(entry["sha256"]) if entry and entry["bytes"] == path.stat().st_size else sha256_of(path)
+
+
+Archive = CorruptedArchive | FolderArchive
+"""Corrupted images of one test set at five severities, in one of the two official layouts."""
 
 
 class ArchiveDataset:

@@ -150,7 +150,7 @@ def _download(name: str, load: Callable[[], Any]) -> Any:
     """Call a function that may download weights; explain its failure."""
     try:
         return load()
-    except (OSError, RuntimeError, ValueError) as error:
+    except (ImportError, OSError, RuntimeError, ValueError) as error:  # transformers imports lazily
         reason = str(error).strip().partition("\n")[0]
         raise DataError(
             f"The weights of '{name}' could not be loaded ({type(error).__name__}: {reason}). Check the name, and that "

@@ -9,9 +9,8 @@ import json
 import os
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -168,21 +167,11 @@ def _find(name_or_path: str | os.PathLike[str], folder: str | os.PathLike[str] |
     raise UsageError(f"{missing} Train them with `{command}`, or pass the path of a file.")
 
 
-@dataclass(frozen=True)
-class _Content:
-    """Content of a file of weights.
-
-    Attributes:
-        path: The file.
-        tensors: State dict with the names of the file.
-        fields: Other contents of a torch checkpoint.
-        info: driftlaw's metadata, if the file has them.
-    """
-
+class _Content(NamedTuple):
     path: Path
     tensors: Mapping[str, Tensor]
-    fields: Mapping[str, Any]
-    info: dict[str, Any] | None = None
+    fields: Mapping[str, Any]  # top-level contents of a torch checkpoint
+    info: dict[str, Any] | None = None  # driftlaw's metadata
 
 
 def _read(path: Path) -> _Content:

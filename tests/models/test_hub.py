@@ -135,10 +135,12 @@ def test_other_names_are_not_hub_names(name):
     assert not is_hub_name(name)
 
 
-def real(library):
+def real(library, attribute="__name__"):
     """Return an installed library, or skip the test. A mismatched torchvision raises RuntimeError, not ImportError."""
     try:
-        return importlib.import_module(library)
+        module = importlib.import_module(library)
+        getattr(module, attribute)  # transformers imports torchvision on access
+        return module
     except (ImportError, RuntimeError, OSError) as error:
         pytest.skip(f"{library} cannot be imported: {error}")
 
@@ -170,7 +172,7 @@ def test_real_timm_model(monkeypatch):
 
 
 def test_real_transformers_model(tmp_path):
-    transformers = real("transformers")
+    transformers = real("transformers", "ViTForImageClassification")
     config = transformers.ViTConfig(
         hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=32, num_labels=5
     )

@@ -34,8 +34,8 @@ def robustbench_names(model):
     found = {"conv1.weight": model.conv.weight, "fc.weight": model.head.weight, "fc.bias": model.head.bias}
     norms = {"bn1": model.norm}
     for number, stage in enumerate(model.stages, start=1):
-        for place, block in enumerate(stage):
-            prefix = f"block{number}.layer.{place}"
+        for index, block in enumerate(stage):
+            prefix = f"block{number}.layer.{index}"
             norms |= {f"{prefix}.bn1": block.norm1, f"{prefix}.bn2": block.norm2}
             found[f"{prefix}.conv1.weight"] = block.conv1.weight
             found[f"{prefix}.conv2.weight"] = block.conv2.weight

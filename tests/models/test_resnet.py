@@ -1,4 +1,4 @@
-"""Residual networks of bottlenecks."""
+"""Bottleneck ResNets."""
 
 import pytest
 import torch
@@ -10,8 +10,8 @@ from driftlaw.models.normalize import Normalize
 from driftlaw.models.resnet import BLOCKS, Bottleneck, ResNet
 
 
-def on_paper(depth=50, classes=1000, **settings):
-    """Return a network without numbers: names, shapes and counts only."""
+def meta_model(depth=50, classes=1000, **settings):
+    """Return a model on the meta device, for names, shapes and counts."""
     with torch.device("meta"):
         return ResNet(depth, classes, **settings).eval()
 
@@ -35,8 +35,8 @@ WIDE = {"width": 128}
         (WIDE, 68_883_240),
     ],
 )
-def test_the_networks_have_the_published_number_of_parameters(settings, count):
-    assert sum(value.numel() for value in on_paper(**settings).parameters()) == count
+def test_published_parameter_counts(settings, count):
+    assert sum(value.numel() for value in meta_model(**settings).parameters()) == count
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_the_networks_have_the_published_number_of_parameters(settings, count):
         ({"form": "cifar"}, 32, 1.30),
     ],
 )
-def test_a_forward_pass_costs_the_published_multiplications(settings, size, published):
-    assert macs(on_paper(**settings), size) == pytest.approx(published, rel=0.005)
+def test_published_multiply_accumulate_counts(settings, size, published):
+    assert macs(meta_model(**settings), size) == pytest.approx(published, rel=0.005)
 
 
-def test_names_are_torchvisions():
-    names = set(on_paper(14).state_dict())
+def test_names_are_those_of_torchvision():
+    names = set(meta_model(14).state_dict())
     norm = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
     expected = {"conv1.weight", "fc.weight", "fc.bias"} | {f"bn1.{part}" for part in norm}
     for stage in range(1, 5):
@@ -63,24 +63,24 @@ def test_names_are_torchvisions():
         norms = [f"{block}.bn{number}" for number in (1, 2, 3)] + [f"{block}.downsample.1"]
         expected |= {f"{name}.{part}" for name in norms for part in norm}
     assert names == expected
-    assert {f"layer3.{number}.conv2.weight" for number in range(6)} < set(on_paper().state_dict())
-    assert "layer3.6.conv2.weight" not in on_paper().state_dict()
+    assert {f"layer3.{number}.conv2.weight" for number in range(6)} < set(meta_model().state_dict())
+    assert "layer3.6.conv2.weight" not in meta_model().state_dict()
 
 
 @pytest.mark.parametrize(
     ("settings", "shape"),
     [({}, (64, 64, 3, 3)), (RESNEXT, (128, 4, 3, 3)), (WIDE, (128, 128, 3, 3))],
 )
-def test_groups_and_width_shape_the_inner_convolution(settings, shape):
-    model = on_paper(**settings)
+def test_groups_and_width_set_the_inner_convolution(settings, shape):
+    model = meta_model(**settings)
     assert tuple(model.layer1[0].conv2.weight.shape) == shape
     assert model.layer4[2].conv2.weight.shape[0] == 8 * shape[0]
     assert model.layer4[2].conv3.weight.shape[0] == model.fc.in_features == 2048
 
 
 @pytest.mark.parametrize(("form", "strides"), [("torchvision", (1, 2)), ("cifar", (1, 2)), ("keras", (2, 1))])
-def test_each_form_strides_in_its_own_place(form, strides):
-    model = on_paper(14, 10, form=form)
+def test_position_of_the_stride_by_form(form, strides):
+    model = meta_model(14, 10, form=form)
     for stage in (model.layer2, model.layer3, model.layer4):
         assert (stage[0].conv1.stride[0], stage[0].conv2.stride[0]) == strides
         assert stage[0].downsample[0].stride[0] == 2
@@ -89,14 +89,14 @@ def test_each_form_strides_in_its_own_place(form, strides):
 
 def test_only_keras_has_biases_and_a_large_epsilon():
     for form, eps in (("torchvision", 1e-5), ("cifar", 1e-5), ("keras", 1e-3)):
-        modules = list(on_paper(14, 10, form=form).modules())
+        modules = list(meta_model(14, 10, form=form).modules())
         assert {module.eps for module in modules if isinstance(module, torch.nn.BatchNorm2d)} == {eps}
         biases = {module.bias is not None for module in modules if isinstance(module, torch.nn.Conv2d)}
         assert biases == {form == "keras"}
 
 
 @pytest.mark.parametrize("keras", [False, True])
-def test_a_block_is_what_its_definition_says(keras):
+def test_block_matches_its_definition(keras):
     torch.manual_seed(0)
     block = Bottleneck(6, 2, 2, inner=4, groups=2, keras=keras).eval()
     features = torch.randn(2, 6, 8, 8)
@@ -109,7 +109,7 @@ def test_a_block_is_what_its_definition_says(keras):
     torch.testing.assert_close(block(features), (hidden + shortcut).relu())
 
 
-def test_padding_the_pool_with_zeros_as_keras_does_changes_nothing():
+def test_pooling_equals_keras_zero_padding():
     torch.manual_seed(0)
     model = ResNet(14, 4, form="keras").eval()
     images = torch.rand(2, 3, 65, 65)
@@ -118,7 +118,7 @@ def test_padding_the_pool_with_zeros_as_keras_does_changes_nothing():
 
 
 @pytest.mark.parametrize(("form", "size"), [("torchvision", 64), ("keras", 64), ("cifar", 32)])
-def test_features_then_head_is_forward_behind_the_normalisation(form, size):
+def test_forward_is_head_of_features_after_normalization(form, size):
     torch.manual_seed(0)
     model = ResNet(14, 5, form=form, normalize=Normalize([0.5] * 3, [0.25] * 3)).eval()
     images = torch.rand(2, 3, size, size)
@@ -136,6 +136,6 @@ def test_invalid_form_raises(depth, form):
         ResNet(depth, 10, form=form)
 
 
-def test_depth_counts_the_layers():
+def test_depth_is_the_number_of_layers():
     for depth, blocks in BLOCKS.items():
         assert 3 * sum(blocks) + 2 == depth
