@@ -55,18 +55,38 @@ Exported:ExportResult FOR_MEASURES:COLUMN_FOR_METRIC FeatureMemory:FeatureBank F
 ImageSource:ImageDataset MEASURES:METRICS Measures:OnlineMetrics NORMALISATIONS:NORMALIZATIONS Normalise:Normalize
 Numbers:Parameters Output:StepOutput Picture:Figure Pixels:CorruptedImageCache RecentImages:ImageWindow
 Row:ResultRow SmallBatches:BatchStatsSettings SourceData:TrainData StepSettings:ExecutionSettings Stopwatch:Timer
-Subject:MethodUnderTest Table:ResultTable Workbench:RunContext answering_network:extract_model as_input:to_device
-as_source:as_image_dataset batch_score:score can_train_in_bf16:supports_bf16 collected:combined_error
-cross_entropy_between:soft_cross_entropy export_network:export_model fetch:download_dataset follow:ema_update
-is_of_a_library:is_hub_name learning:trainable let_learn:require_grad_ load_from_library:load_hub_model
-loss_of:training_loss make_normalise:make_normalize method_facts:method_info our_names:to_driftlaw_names
+Subject:MethodUnderTest Table:ResultTable Workbench:RunContext
+a_batch_of_one_works_or_is_refused:single_image_works_or_is_rejected
+a_deep_copy_goes_its_own_way:deepcopy_is_independent
+a_model_without_norm_layers_works_or_is_refused:model_without_norm_layers_works_or_is_rejected
+a_run_gives_the_same_record_twice:run_is_reproducible another_methods_state_is_refused:rejects_state_of_other_method
+answering_network:extract_model answers_have_the_right_shape_and_are_finite:logits_and_diagnostics_are_valid
+as_input:to_device as_source:as_image_dataset batch_score:score can_train_in_bf16:supports_bf16
+collected:combined_error cross_entropy_between:soft_cross_entropy export_network:export_model fetch:download_dataset
+float64_models_work:supports_float64 follow:ema_update
+input_and_the_callers_model_stay_as_they_were:input_and_model_are_unchanged is_of_a_library:is_hub_name
+it_says_what_it_is:declares_metadata learning:trainable let_learn:require_grad_ load_from_library:load_hub_model
+loss_of:training_loss make_normalise:make_normalize method_facts:method_info
+modes_around_it_change_nothing:independent_of_grad_and_train_mode
+no_stale_gradient_is_left_behind:leaves_no_gradients
+only_what_it_says_learns_has_moved:updates_only_declared_parameters
+other_settings_are_warned_about:warns_about_different_settings our_names:to_driftlaw_names
 own_label_likelihood:pseudo_label_nll plain_facts:diagnostics_to_json
-published_normalisation:published_normalization read_picture:read_image read_pictures:read_images
-restore_some:stochastic_restore same_normalisation:same_normalization shares_gpu:is_gpu_shared size_of:image_size
-step_down:minimize_step unknown:unknown_name use_batch_statistics:use_batch_stats
-usual_normalisation:default_normalization verify:verify_dataset
+predict_changes_nothing:predict_has_no_side_effects published_normalisation:published_normalization
+read_picture:read_image read_pictures:read_images reset_equals_fresh:reset_restores_initial_state
+restore_some:stochastic_restore same_normalisation:same_normalization
+saving_and_loading_changes_nothing:save_and_load_continue_exactly shares_gpu:is_gpu_shared size_of:image_size
+step_down:minimize_step the_global_random_state_is_not_touched:global_rng_is_untouched
+the_seed_alone_decides:seed_determines_result the_state_does_not_grow:state_size_is_constant unknown:unknown_name
+use_batch_statistics:use_batch_stats usual_normalisation:default_normalization verify:verify_dataset
+wrong_input_is_refused_and_changes_nothing:rejects_invalid_input
 """)
-"""Old names and the new ones, in whatever module."""
+"""Old names of functions, classes and conformance checks, and the new ones, in whatever module."""
+
+
+def new_name(name: str) -> str:
+    """Return the new name of something that was renamed, or the name itself."""
+    return _NAMES.get(name, name)
 
 
 def _message(old: str, new: str) -> str:
@@ -77,8 +97,8 @@ def add_old_names(module: str) -> None:
     """Let a module that exists under the same name also have its old names."""
 
     def find(name: str) -> Any:
-        new = _NAMES.get(name)
-        if new is None or not hasattr(sys.modules[module], new):
+        new = new_name(name)
+        if new == name or not hasattr(sys.modules[module], new):
             raise AttributeError(f"module '{module}' has no attribute '{name}'")
         warn_user(_message(f"{module}.{name}", f"{module}.{new}"), DeprecationWarning)
         return getattr(sys.modules[module], new)
@@ -113,7 +133,7 @@ class _OldModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         for target in self._targets if not name.startswith("__") else ():
-            for candidate in (name, _NAMES.get(name, name)):
+            for candidate in (name, new_name(name)):
                 if hasattr(target, candidate):
                     return getattr(target, candidate)
         raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")

@@ -9,6 +9,9 @@ import pytest
 import driftlaw
 from driftlaw import _deprecated
 from driftlaw._deprecated import renamed_keywords
+from driftlaw.base import Adapter
+from driftlaw.errors import UsageError
+from driftlaw.testing import CHECKS
 
 
 @pytest.fixture(autouse=True)
@@ -114,3 +117,19 @@ def test_public_functions_accept_their_old_keywords(tmp_path):
         record = driftlaw.run(driftlaw.make_stream("embedded", limit=20), adapter, sink=tmp_path / "run.jsonl")
     assert record.finished
     assert (tmp_path / "run.jsonl").is_file()
+
+
+def test_old_names_of_checks_lead_to_checks():
+    checks = {check.__name__ for check in CHECKS}
+    assert len(checks & set(_deprecated._NAMES.values())) == len(checks) - 1  # predicts_before_update is new
+
+
+def test_method_with_hooks_of_version_0_1_is_rejected():
+    with pytest.raises(UsageError, match=r"prepare -> configure, adapt -> draw and update.*CHANGELOG\.md"):
+
+        class OldMethod(Adapter):
+            def prepare(self, model):
+                return model
+
+            def adapt(self, images):
+                return None

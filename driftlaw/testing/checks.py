@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from driftlaw import _deprecated
 from driftlaw.errors import unknown_name
 from driftlaw.testing import outputs, side_effects, state
 from driftlaw.testing.find_method import Method
@@ -79,30 +80,6 @@ CHECKS: tuple[Check, ...] = tuple(
     )
 )
 
-OLD_NAMES = {
-    "it_says_what_it_is": "declares_metadata",
-    "answers_have_the_right_shape_and_are_finite": "logits_and_diagnostics_are_valid",
-    "input_and_the_callers_model_stay_as_they_were": "input_and_model_are_unchanged",
-    "modes_around_it_change_nothing": "independent_of_grad_and_train_mode",
-    "reset_equals_fresh": "reset_restores_initial_state",
-    "saving_and_loading_changes_nothing": "save_and_load_continue_exactly",
-    "the_seed_alone_decides": "seed_determines_result",
-    "the_global_random_state_is_not_touched": "global_rng_is_untouched",
-    "only_what_it_says_learns_has_moved": "updates_only_declared_parameters",
-    "predict_changes_nothing": "predict_has_no_side_effects",
-    "the_state_does_not_grow": "state_size_is_constant",
-    "a_batch_of_one_works_or_is_refused": "single_image_works_or_is_rejected",
-    "a_model_without_norm_layers_works_or_is_refused": "model_without_norm_layers_works_or_is_rejected",
-    "another_methods_state_is_refused": "rejects_state_of_other_method",
-    "other_settings_are_warned_about": "warns_about_different_settings",
-    "no_stale_gradient_is_left_behind": "leaves_no_gradients",
-    "wrong_input_is_refused_and_changes_nothing": "rejects_invalid_input",
-    "a_deep_copy_goes_its_own_way": "deepcopy_is_independent",
-    "float64_models_work": "supports_float64",
-    "a_run_gives_the_same_record_twice": "run_is_reproducible",
-}
-"""Names of checks before version 0.2, still accepted by ``check_method(only=…)`` and ``driftlaw check --only``."""
-
 
 def check_method(
     method: Method, settings: Mapping[str, Any] | None = None, *, only: Collection[str] = ()
@@ -112,7 +89,7 @@ def check_method(
     Args:
         method: the class, a name of ``list_methods()``, or the path of a .py file that defines one method.
         settings: the method's settings; defaults for those not given.
-        only: names of the checks to run; all if empty.
+        only: names of the checks to run, as in version 0.2 or 0.1; all if empty.
 
     Raises:
         UsageError: the method or a check does not exist, or the settings are invalid.
@@ -120,7 +97,7 @@ def check_method(
     >>> check_method("tent", {"learning_rate": 1e-4}, only=["seed_determines_result"])[0].passed
     True
     """
-    names = {OLD_NAMES.get(name, name) for name in only}
+    names = {_deprecated.new_name(name) for name in only}
     valid = [check.__name__ for check in CHECKS]
     for name in sorted(names.difference(valid)):
         raise unknown_name("check", name, valid)

@@ -8,7 +8,6 @@ import driftlaw.testing
 from driftlaw.base import Adapter, StepOutput
 from driftlaw.errors import UsageError
 from driftlaw.testing import CHECKS, CheckFailed, CheckResult, check_method
-from driftlaw.testing.checks import OLD_NAMES
 from tests.testing.broken_methods import (
     BROKEN,
     Good,
@@ -59,10 +58,6 @@ def test_only_runs_the_named_checks_and_accepts_old_names():
     assert [result.name for result in results] == ["seed_determines_result", "supports_float64"]
     with pytest.raises(UsageError, match=r"Unknown check 'supports_float46'\. Did you mean 'supports_float64'"):
         check_method("source", only=["supports_float46"])
-
-
-def test_every_old_name_leads_to_a_check():
-    assert set(OLD_NAMES.values()) == set(BY_NAME) - {"predicts_before_update"}
 
 
 def test_logits_from_several_passes_count_as_before_the_update():
