@@ -95,42 +95,46 @@ class Executor:
             call: a step or a prediction.
             images: the batch.
             owner: the adapter; its memory format is changed if the model needs contiguous tensors.
-            generators: random generators that are set back before a second call.
+            generators: random generators that are set back if the call fails.
         """
+        states = [generator.get_state() for generator in generators]
+
+        def attempt(images: Tensor) -> Any:
+            try:
+                return call(images)
+            except Exception:
+                for generator, state in zip(generators, states, strict=True):
+                    generator.set_state(state)
+                raise
+
         model: Any = owner.model
         if not self.compiled:
-            return self._run_in_format(call, images, owner, generators)
+            return self._run_in_format(attempt, images, owner)
         if torch._C._len_torch_dispatch_stack() > 0:  # under a FLOP counter torch would stop compiling for good
             with self.eager(model):
-                return self._run_in_format(call, images, owner, generators)
-        states = [generator.get_state() for generator in generators]
+                return self._run_in_format(attempt, images, owner)
         try:
-            return self._run_in_format(call, images, owner, generators)
+            return self._run_in_format(attempt, images, owner)
         except compiler_errors() as error:
             reason = " ".join(str(error).split("\n")[:2])
-        _set_states(generators, states)
         code = model._compiled_call_impl
         self.compiled, model._compiled_call_impl = False, None
         try:
-            result = self._run_in_format(call, images, owner, generators)
+            result = self._run_in_format(attempt, images, owner)
         except Exception:  # the images are wrong, not the model
             self.compiled, model._compiled_call_impl = True, code
             raise
         warn_user(f"The model cannot be compiled ({reason}). Steps run eagerly. Set compiled=False to silence this.")
         return result
 
-    def _run_in_format(
-        self, call: Callable[[Tensor], Any], images: Tensor, owner: nn.Module, generators: Sequence[torch.Generator]
-    ) -> Any:
+    def _run_in_format(self, call: Callable[[Tensor], Any], images: Tensor, owner: nn.Module) -> Any:
         if self._format_confirmed:
             return call(images.contiguous(memory_format=torch.channels_last) if self.channels_last else images)
-        states = [generator.get_state() for generator in generators]
         try:
             result = call(images.contiguous(memory_format=torch.channels_last))
         except RuntimeError as error:
             if not needs_contiguous(error) or self.memory_format == "on":
                 raise
-            _set_states(generators, states)
             owner.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
             self.channels_last = False
             result = call(images.contiguous())
@@ -219,8 +223,3 @@ class Executor:
 
 def _on_gpu(model: nn.Module) -> bool:
     return any(value.is_cuda for value in model.parameters())
-
-
-def _set_states(generators: Sequence[torch.Generator], states: Sequence[Tensor]) -> None:
-    for generator, state in zip(generators, states, strict=True):
-        generator.set_state(state)

@@ -52,11 +52,11 @@ class Good(Adapter):
         self.register_buffer("average", torch.zeros(2, dtype=trainable[0].dtype))
 
     def draw(self, images):
-        return Plan(numbers=(int(torch.randint(100, (), generator=self.generator)),))
+        return Plan(host=(int(torch.randint(100, (), generator=self.generator)),))
 
     def update(self, images, plan):
         logits = self.model(images)
-        loss = entropy(logits) * (1 + plan.numbers[0] / 100 + self.average[0])
+        loss = entropy(logits) * (1 + plan.host[0] / 100 + self.average[0])
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)

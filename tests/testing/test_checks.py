@@ -63,7 +63,7 @@ def test_only_runs_the_named_checks_and_accepts_old_names():
 def test_logits_from_several_passes_count_as_before_the_update():
     class PredictsWithNoise(Good):
         def update(self, images, plan):
-            noisy = self.model(images + plan.numbers[0] / 1000).detach()
+            noisy = self.model(images + plan.host[0] / 1000).detach()
             super().update(images, plan)
             return StepOutput(noisy)
 

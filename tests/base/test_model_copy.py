@@ -1,0 +1,122 @@
+"""Models of users: outputs, wrappers, hooks, and models that are refused."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+import driftlaw
+from driftlaw.errors import UsageError
+from driftlaw.testing.fixtures import make_images, tiny_model
+from tests.base.models import small_model
+
+
+class WrapsLogits(nn.Module):
+    """A model that returns its logits inside something else."""
+
+    def __init__(self, wrap):
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner = small_model()
+        self.wrap = wrap
+
+    def forward(self, images):
+        return self.wrap(self.inner(images))
+
+
+OUTPUTS = {
+    "bare": lambda logits: logits,
+    "tuple": lambda logits: (logits, logits.mean()),
+    "list": lambda logits: [None, logits],
+    "dict": lambda logits: {"loss": None, "logits": logits},
+    "object": lambda logits: SimpleNamespace(logits=logits, hidden_states=None),
+}
+
+
+@pytest.mark.parametrize("method", ["source", "norm", "tent", "law"])
+@pytest.mark.parametrize("wrap", OUTPUTS.values(), ids=OUTPUTS)
+def test_logits_are_found_in_the_output_of_a_model(method, wrap):
+    bare = driftlaw.adapt(WrapsLogits(OUTPUTS["bare"]), method)
+    wrapped = driftlaw.adapt(WrapsLogits(wrap), method)
+    for number in range(2):
+        assert torch.equal(wrapped(make_images(number)), bare(make_images(number)))
+    assert torch.equal(wrapped.predict(make_images()), bare.predict(make_images()))
+
+
+def test_per_sample_scores_use_the_extracted_logits():
+    adapters = [driftlaw.adapt(WrapsLogits(OUTPUTS[name]), "law", fisher="per_sample") for name in ("bare", "dict")]
+    assert torch.equal(*(adapter(make_images()) for adapter in adapters))
+    assert torch.equal(*(adapter(make_images(1)) for adapter in adapters))
+
+
+@pytest.mark.parametrize(
+    ("wrap", "message"),
+    [
+        (lambda logits: None, r"returned a NoneType\. Expected logits"),
+        (lambda logits: {"scores": logits}, "returned a dict with the keys scores"),
+        (lambda logits: (), "returned a tuple of nothing"),
+        (lambda logits: logits[:, :, None], r"returned a tensor of shape \(8, 4, 1\)"),
+    ],
+)
+def test_an_output_without_logits_is_refused(wrap, message):
+    with pytest.raises(UsageError, match=message):
+        driftlaw.adapt(WrapsLogits(wrap), "tent")(make_images())
+
+
+def test_wrappers_are_removed_and_names_stay():
+    model = small_model()
+    for wrapped in (nn.DataParallel(model), torch.compile(model), torch.compile(nn.DataParallel(model))):
+        adapter = driftlaw.adapt(wrapped)
+        assert list(dict(adapter.model.named_parameters())) == list(dict(model.named_parameters()))
+        assert torch.equal(adapter(make_images()), driftlaw.adapt(model)(make_images()))
+
+
+def test_compiled_parts_of_a_model_are_unwrapped():
+    model = tiny_model()
+    model.stages[0] = torch.compile(model.stages[0])
+    adapter = driftlaw.adapt(model, fisher="per_sample")
+    assert torch.equal(adapter(make_images()), driftlaw.adapt(tiny_model())(make_images()))
+    assert set(dict(adapter.model.named_parameters())) == set(dict(tiny_model().named_parameters()))
+    assert any("_orig_mod" in name for name, _ in model.named_parameters())
+
+
+def test_a_distributed_model_is_adapted_without_its_process_group(tmp_path):
+    model = tiny_model()
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'group'}", world_size=1, rank=0)
+    try:
+        adapter = driftlaw.adapt(nn.parallel.DistributedDataParallel(model))
+    finally:
+        torch.distributed.destroy_process_group()
+    assert torch.equal(adapter(make_images()), driftlaw.adapt(model)(make_images()))
+
+
+def test_objects_that_are_not_models_are_refused():
+    with pytest.raises(UsageError, match=r"Expected a torch\.nn\.Module that maps images to logits, found function"):
+        driftlaw.adapt(lambda images: images)
+    with pytest.raises(UsageError, match="already an adapter"):
+        driftlaw.adapt(driftlaw.adapt(small_model()))
+
+
+def test_a_model_that_cannot_be_copied_is_refused():
+    model = small_model()
+    model.cached = model[3].weight * 2
+    with pytest.raises(UsageError, match="cannot be copied"):
+        driftlaw.adapt(model)
+
+
+def test_a_scripted_model_is_refused():
+    model = torch.jit.script(nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)))
+    with pytest.raises(UsageError, match="Pass the model that it was scripted from"):
+        driftlaw.adapt(model, "law")
+
+
+def test_the_hooks_of_the_callers_model_are_kept():
+    model = small_model()
+    seen = []
+    model[0].register_forward_hook(lambda layer, arguments, output: seen.append(len(output)))
+    model.register_forward_hook(lambda layer, arguments, output: 2 * output)
+    doubled = driftlaw.adapt(model, "source", channels_last="off")(make_images())
+    assert seen == [8]
+    assert torch.equal(doubled, model.eval()(make_images()).detach())
+    assert len(model._forward_hooks) == 1

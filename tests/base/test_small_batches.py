@@ -1,0 +1,151 @@
+"""Small batches: window, mixed and stored statistics, minimum batch."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import driftlaw
+from driftlaw.base import (
+    BatchStatsSettings,
+    ImageWindow,
+)
+from driftlaw.errors import UsageError
+from driftlaw.testing.fixtures import make_images, tiny_model
+from driftlaw.testing.snapshots import differences, state_of
+from tests.base.models import small_model
+
+
+def narrow_model():
+    """Return a model whose feature maps are 1×1 before the last norm layer."""
+    torch.manual_seed(0)
+    body = [nn.Conv2d(3, 6, 3, stride=2), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(1)]
+    return nn.Sequential(*body, nn.Conv2d(6, 5, 1), nn.BatchNorm2d(5), nn.Flatten(), nn.Linear(5, 4))
+
+
+def test_settings_are_written_only_if_they_differ_from_the_default():
+    class Config(BatchStatsSettings):
+        rate: float = 1.0
+
+    assert Config().model_dump(mode="json") == {"rate": 1.0}
+    changed = Config(statistics="window", window=8)
+    assert changed.model_dump(mode="json") == {"rate": 1.0, "statistics": "window", "window": 8}
+    assert Config.model_validate(changed.model_dump()) == changed
+
+
+def test_settings_without_effect_are_refused():
+    with pytest.raises(UsageError, match=r"source_share=0.3 needs statistics='mixed'"):
+        driftlaw.adapt(small_model(), source_share=0.3)
+    with pytest.raises(UsageError, match=r"'mixed':\n  - window=8 needs statistics='window'"):
+        driftlaw.adapt(small_model(), statistics="mixed", window=8)
+
+
+def test_the_window_holds_the_most_recent_images_in_order():
+    window = ImageWindow(5)
+    images = torch.arange(9.0).view(9, 1, 1, 1)
+    assert torch.equal(window.pad(images[:2]), images[:2])
+    window.append(images[:2])
+    assert torch.equal(window.pad(images[2:4]), images[:4])
+    window.append(images[2:7])
+    assert torch.equal(window.pad(images[7:8]), images[3:8])
+    assert torch.equal(window.pad(images[3:9]), images[3:9])
+    assert window.images.shape[0] == 5
+    wide = torch.zeros(1, 1, 2, 2)
+    assert torch.equal(window.pad(wide), wide)
+    window.append(wide)
+    assert window.filled == 1
+
+
+@pytest.mark.parametrize("method", ["norm", "tent", "law"])
+def test_single_images_with_a_window_equal_the_last_ones_of_a_batch(method):
+    images = make_images()
+    single = driftlaw.adapt(tiny_model(), method, statistics="window", window=8, minimum_batch=8)
+    with pytest.warns(UserWarning, match="fewer than minimum_batch=8") as caught:
+        results = [single(image[None]) for image in images]
+    assert len(caught) == 1
+    whole = driftlaw.adapt(tiny_model(), method)
+    torch.testing.assert_close(results[-1], whole(images)[-1:], rtol=0, atol=1e-6)
+    assert single.steps == whole.steps == 1
+    for one, other in zip(single.model.parameters(), whole.model.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+def test_predict_with_a_window_equals_the_step_and_changes_nothing():
+    adapter = driftlaw.adapt(tiny_model(), "law", statistics="window", window=8)
+    adapter(make_images())
+    before = state_of(adapter)
+    predicted = adapter.predict(make_images(1, count=2))
+    assert differences(before, state_of(adapter)) == []
+    assert torch.equal(adapter(make_images(1, count=2)), predicted)
+
+
+def test_a_state_with_a_window_is_loaded_only_by_an_adapter_with_one():
+    adapter = driftlaw.adapt(tiny_model(), "tent", statistics="window", window=6)
+    adapter(make_images(0, count=4))
+    other = driftlaw.adapt(tiny_model(), "tent", statistics="window", window=6)
+    other.load_state_dict(adapter.state_dict())
+    assert torch.equal(other(make_images(1, count=2)), adapter(make_images(1, count=2)))
+    plain = driftlaw.adapt(tiny_model(), "tent")
+    with pytest.warns(UserWarning, match="statistics"), pytest.raises(UsageError, match="window"):
+        plain.load_state_dict(adapter.state_dict())
+
+
+@pytest.mark.parametrize("method", ["norm", "tent", "law"])
+def test_batches_below_the_minimum_are_predicted_without_an_update(method):
+    adapter = driftlaw.adapt(tiny_model(), method, minimum_batch=4)
+    before = state_of(adapter)
+    with pytest.warns(UserWarning, match="The batch has 3 images, fewer than minimum_batch=4") as caught:
+        results = [adapter(make_images(number, count=3)) for number in range(3)]
+    assert len(caught) == 1
+    assert differences(before, state_of(adapter)) == []
+    assert torch.equal(results[0], adapter.predict(make_images(0, count=3)))
+    adapter(make_images(count=4))
+    assert adapter.steps == 1
+
+
+@pytest.mark.parametrize("settings", [{}, {"statistics": "window"}], ids=str)
+@pytest.mark.parametrize("method", ["norm", "tent", "law"])
+def test_one_image_without_batch_statistics_is_predicted_with_stored_ones(method, settings):
+    model = narrow_model().eval()
+    adapter = driftlaw.adapt(model, method, **settings)
+    before = state_of(adapter)["modes"]
+    image = make_images(count=1)
+    with pytest.warns(UserWarning, match="has no variance"):
+        logits = adapter(image)
+    assert torch.equal(logits, model(image).detach())
+    assert adapter.steps == 0
+    assert state_of(adapter)["modes"] == before
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert adapter(make_images(1)).isfinite().all()
+    assert adapter.steps == 1
+
+
+@pytest.mark.parametrize("statistics", ["batch", "mixed"])
+def test_batches_of_one_image_are_warned_about_once(statistics):
+    adapter = driftlaw.adapt(tiny_model(), "norm", statistics=statistics)
+    with pytest.warns(UserWarning, match="statistics of a single image are poor. Set statistics='window'") as caught:
+        results = [adapter(make_images(number, count=1)) for number in range(3)]
+    assert all(logits.shape == (1, 4) for logits in results)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    without_batch_norm = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(784, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        driftlaw.adapt(without_batch_norm)(make_images(count=1))
+        driftlaw.adapt(tiny_model(), "source")(make_images(count=1))
+        driftlaw.adapt(tiny_model(), "tent", statistics="window")(make_images(count=1))
+
+
+def test_mixed_statistics_allow_updates_on_one_image():
+    adapter = driftlaw.adapt(narrow_model(), "tent", statistics="mixed")
+    with pytest.warns(UserWarning, match="single image"):
+        assert adapter(make_images(count=1)).isfinite().all()
+    assert adapter.steps == 1
+
+
+def test_one_image_without_any_statistics_is_refused():
+    model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(3, track_running_stats=False), nn.Flatten())
+    with pytest.raises(UsageError, match=r"the model stores none\. Use larger batches"):
+        driftlaw.adapt(model, "norm").predict(make_images(count=1))
