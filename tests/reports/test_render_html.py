@@ -102,16 +102,16 @@ def test_page_has_light_and_dark_theme(page):
 
 
 def test_names_are_escaped():
-    evil = '"><script>alert(1)</script>{{ 7 * 7 }}'
+    markup = '"><script>alert(1)</script>{{ 7 * 7 }}'
     record = make_record(
         "law",
-        {evil: 10, "fog": 5},
-        header={"title": evil, "commit": evil},
-        settings={evil: evil},
-        layers=[evil, "b"],
-        path=Path(evil),
+        {markup: 10, "fog": 5},
+        header={"title": markup, "commit": markup},
+        settings={markup: markup},
+        layers=[markup, "b"],
+        path=Path(markup),
     )
-    text = build_report([record, make_record("tent", {evil: 10, "fog": 5})], "html", command=evil)
+    text = build_report([record, make_record("tent", {markup: 10, "fog": 5})], "html", command=markup)
     assert text.count("<script>") == 1  # the script of the page itself
     assert "{{ 7 * 7 }}" in text
     Page(text)

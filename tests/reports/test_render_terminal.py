@@ -5,10 +5,10 @@ from driftlaw.reports import render_terminal
 from tests.reports.example_records import CORRUPTIONS, make_record
 
 
-def shown(records, width):
+def shown(records, width, **options):
     console = Console(width=width, color_system=None)
     with console.capture() as capture:
-        console.print(render_terminal(records))
+        console.print(render_terminal(records, **options))
     return capture.get()
 
 
@@ -51,3 +51,16 @@ def test_unfinished_run_is_labelled():
     text = shown([make_record(finished=False, batches_done=3)], 100)
     assert "unfinished:" in text
     assert "3 of 30" in text
+
+
+def test_comparison_with_a_table_of_the_paper(records):
+    text = shown(records, 160, paper_table=1)
+    law = [line.split() for line in text.splitlines() if line.split()[:1] == ["LAW"]]
+    assert [words[:8] for words in law if "15.7" in words] == [["LAW", "yes", "2", "24.0", "±", "0.00", "15.7", "±"]]
+    assert "Differences from the paper: model wrn_16_1 (paper wrn_28_10)" in text
+    assert "paper" not in shown(records, 160)
+
+
+def test_method_that_needs_training_data_is_labelled():
+    text = shown([make_record("rmt"), make_record("law")], 80)
+    assert [line.split() for line in text.splitlines() if "train" in line] == [["train"]]

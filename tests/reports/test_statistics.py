@@ -89,7 +89,7 @@ def test_no_difference_without_common_seeds_or_domains():
     assert paired_difference([make_record("law", **single)], [make_record("tent", **single)]) is None
 
 
-@pytest.mark.parametrize(("low", "high", "sure"), [(0.1, 0.2, True), (-0.2, -0.1, True), (-0.1, 0.1, False)])
-def test_significance_needs_six_pairs_and_an_interval_without_zero(low, high, sure):
-    assert Difference(0.0, low, high, 2, 3).is_significant is sure
+@pytest.mark.parametrize(("low", "high", "significant"), [(0.1, 0.2, True), (-0.2, -0.1, True), (-0.1, 0.1, False)])
+def test_significance_needs_six_pairs_and_an_interval_without_zero(low, high, significant):
+    assert Difference(0.0, low, high, 2, 3).is_significant is significant
     assert not Difference(0.0, low, high, 1, 5).is_significant  # so few may agree by chance

@@ -51,11 +51,11 @@ def test_lowest_and_second_lowest_are_marked_per_column():
 
 
 def test_best_needs_significant_differences_from_all_rows():
-    sure = {"source": [45] * 15, "norm": [30] * 15, "law": [20] * 15}
-    rows = by_label(make_tables([make_record(name, errors) for name, errors in sure.items()])[0])
+    clear = {"source": [45] * 15, "norm": [30] * 15, "law": [20] * 15}
+    rows = by_label(make_tables([make_record(name, errors) for name, errors in clear.items()])[0])
     assert [rows[name].summaries[0].mark for name in ("LAW", "BN-1", "Source")] == ["best", "second", ""]
-    doubtful = {"norm": [10, 30] * 7 + [20], "law": [19] * 15}
-    rows = by_label(make_tables([make_record(name, errors) for name, errors in doubtful.items()])[0])
+    unclear = {"norm": [10, 30] * 7 + [20], "law": [19] * 15}
+    rows = by_label(make_tables([make_record(name, errors) for name, errors in unclear.items()])[0])
     assert [rows[name].summaries[0].mark for name in ("LAW", "BN-1")] == ["second", "second"]
 
 
@@ -148,9 +148,9 @@ def test_labels_contain_only_differing_settings():
 
 
 def test_unfinished_run_has_its_own_unranked_row():
-    whole = [make_record("law", [20] * 15, seed=1), make_record("tent", [30] * 15, seed=1)]
-    torn = make_record("law", [1] * 15, seed=2, finished=False, batches_done=5)
-    (table,) = make_tables([torn, *whole])
+    finished = [make_record("law", [20] * 15, seed=1), make_record("tent", [30] * 15, seed=1)]
+    started = make_record("law", [1] * 15, seed=2, finished=False, batches_done=5)
+    (table,) = make_tables([started, *finished])
     unfinished = table.rows[-1]
     assert not unfinished.finished
     assert unfinished.progress == "5 of 30 batches"
