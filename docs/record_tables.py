@@ -7,6 +7,7 @@ includes the same tables, written to docs/reference/ when it is built.
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import sys
 import tomllib
@@ -102,7 +103,8 @@ def embedded_table() -> str:
         )
         for record in records
     ]
-    return markdown_table(("method", "needs training data", "error in %", "vs. source, points", "ms/step"), rows)
+    table = markdown_table(("method", "needs training data", "error in %", "vs. source, points", "ms/step"), rows)
+    return f"{table}\n\n{_reported('embedded', 'embedded-methods')}"
 
 
 def batch_size_table() -> str:
@@ -116,7 +118,8 @@ def batch_size_table() -> str:
             if record.method == method
         }
         rows.append((TITLES[method], *(f"{found[size]:.1f}" for size in sizes)))
-    return markdown_table(("method", *(f"batch of {size}" for size in sizes)), rows)
+    table = markdown_table(("method", *(f"batch of {size}" for size in sizes)), rows)
+    return f"{table}\n\n{_reported('stress/embedded')}"
 
 
 def stream_table() -> str:
@@ -134,7 +137,8 @@ def stream_table() -> str:
             if record.method != "law" or record.settings["learning_rate"] == 1e-3:
                 errors[record.method] = record.mean_error
         rows.append((title, *(f"{errors[method]:.1f}" for method in ("source", "norm", "tent", "law"))))
-    return markdown_table(("stream", *(TITLES[method] for method in ("source", "norm", "tent", "law"))), rows)
+    table = markdown_table(("stream", *(TITLES[method] for method in ("source", "norm", "tent", "law"))), rows)
+    return f"{table}\n\n{_reported('stress/cifar10-c')}"
 
 
 def rounds_table() -> str:
@@ -144,7 +148,8 @@ def rounds_table() -> str:
         if record.method != "law" or record.settings["learning_rate"] == 1e-3:
             rounds = error_by_round(record)
             rows.append((TITLES[record.method], f"{rounds[0]:.1f}", f"{rounds[-1]:.1f}"))
-    return markdown_table(("method", "first round", "tenth round"), sorted(rows, key=lambda row: -float(row[1])))
+    table = markdown_table(("method", "first round", "tenth round"), sorted(rows, key=lambda row: -float(row[1])))
+    return f"{table}\n\n{_reported('stress/cifar10-c')}"
 
 
 def step_table(path: str, names: dict[str, str]) -> str:
@@ -163,8 +168,20 @@ def step_table(path: str, names: dict[str, str]) -> str:
     head = [""]
     for model, batch in models:
         head += [f"{model}, batch {batch}: ms/step", "speed-up over naive LAW"]
+    return f"{markdown_table(head, rows)}\n\n{_origin(path, record)}"
+
+
+def _origin(path: str, record: dict[str, Any]) -> str:
+    """Return a line and a code block that say where the numbers of a benchmark record come from."""
     device = f"{record['device']['name']}, torch {record['versions']['torch']}, commit {record['commit']}"
-    return f"{markdown_table(head, rows)}\n\nRecord: `results/{path}` ({device})."
+    command = re.sub(r" --out \S+", "", record["command"])
+    return f"Record: `results/{path}` ({device}), written by\n\n```text\n{command}\n```"
+
+
+def _reported(*folders: str) -> str:
+    """Return a line that names the records of a table and the command that shows more of them."""
+    names = " ".join(f"results/{folder}" for folder in folders)
+    return f"More columns, settings and commands of these records: `driftlaw report {names} --format md`."
 
 
 STEP_ROWS = {
@@ -203,7 +220,7 @@ def memory_table() -> str:
         names = STEP_ROWS | {"law, recompute": "`law`, `recompute=True`"}
         rows = [(names[label], *(f"{cells[label, *model] / 1e6:.0f}" for model in models)) for label in labels]
         head = ("", *(f"{model}, batch {batch}: peak MB" for model, batch in models))
-        parts.append(f"{markdown_table(head, rows)}\n\nRecord: `results/{path}` ({record['device']['name']}).")
+        parts.append(f"{markdown_table(head, rows)}\n\n{_origin(path, record)}")
     return "\n\n".join(parts)
 
 
@@ -225,7 +242,9 @@ def fast_table() -> str:
             ):
                 errors["fast" if settings.get("fisher_every", 1) > 1 else "exact"].append(record.mean_error)
         rows.append((title, *(_mean_and_deviation(errors[kind]) for kind in ("exact", "fast"))))
-    return markdown_table(("CIFAR-10-C, error in %", "default settings", '`preset="fast"`'), rows)
+    table = markdown_table(("CIFAR-10-C, error in %", "default settings", '`preset="fast"`'), rows)
+    folders = ("table1/cifar10-c", "table6/cifar10-c", "speed/wrn_28_10-fast", "speed/wrn_40_2-fast")
+    return f"{table}\n\n{_reported(*folders)}"
 
 
 def _mean_and_deviation(errors: list[float]) -> str:
