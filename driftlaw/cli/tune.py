@@ -69,6 +69,7 @@ def tune(
     from driftlaw.experiments import RunContext, RunOptions
     from driftlaw.experiments import tuning as tuning_module
     from driftlaw.experiments.context import RunResult
+    from driftlaw.experiments.held_out import check_held_out, warn_short_stream
     from driftlaw.hardware import pick_device
     from driftlaw.models import weights_sha256
     from driftlaw.records.tuning_file import check_same_weights, write_tuning
@@ -87,9 +88,9 @@ def tune(
     )
     context, first = RunContext(pick_device(device), data_dir), tuning.specs[0]
     for spec in tuning.specs:
-        tuning_module.check_held_out(context.stream(spec))
+        check_held_out(context.stream(spec))
     context.check(tuning.specs)
-    if warning := tuning_module.warn_short_stream(len(context.stream(first)), len(context.stream(tuning.benchmark))):
+    if warning := warn_short_stream(len(context.stream(first)), len(context.stream(tuning.benchmark))):
         typer.echo(f"driftlaw: ! {warning}", err=True)
     target, folder = out / tuning.file_name, out / first.preset
     sha256 = weights_sha256(context.model(first.model["weights"]))

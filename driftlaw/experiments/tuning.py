@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Literal, cast, get_args
 
-from driftlaw.base import Stream
-from driftlaw.corruptions import list_corruptions
 from driftlaw.errors import UsageError, unknown_name
+from driftlaw.experiments.held_out import check_corruptions
 from driftlaw.experiments.run_spec import RunSpec, plan_run, preset_with_weights
 from driftlaw.methods import registered_methods
 from driftlaw.records import RunRecord
@@ -23,7 +22,6 @@ SWEEPS = 2  # over all settings in a coordinate search; the second rarely change
 FACTORS = {"learning_rate": (0.2, 0.5, 1.0, 2.0), "consistency_weight": (0.3, 1.0, 3.0)}  # times the preset's value
 TAUS = (0.6, 0.8, 1.0, 1.3)
 STREAM_ROUNDS = 4  # four corruptions four times are about as long as the benchmark's fifteen
-LONG_ENOUGH = 0.8  # times the length of the benchmark's stream
 
 Values = dict[str, Any]
 Search = Literal["coordinate", "grid"]
@@ -90,8 +88,7 @@ class SearchResult:
     @property
     def tied(self) -> list[Trial]:
         """Trials that are not significantly worse than the lowest, including it."""
-        lowest = self.lowest
-        return [trial for trial in self.trials if not _is_worse(trial, lowest)]
+        return [trial for trial in self.trials if bootstrap_interval(_differences(trial, self.lowest))[0] <= 0.0]
 
     @property
     def choice(self) -> Trial:
@@ -101,10 +98,9 @@ class SearchResult:
         return min(self.tied, key=lambda trial: (trial.values.get("learning_rate", 0.0), trial.mean_error))
 
 
-def _is_worse(trial: Trial, other: Trial) -> bool:
+def _differences(trial: Trial, other: Trial) -> list[list[float]]:
     rows = zip(trial.errors, other.errors, strict=True)
-    differences = [[ours - theirs for ours, theirs in zip(*row, strict=True)] for row in rows]
-    return bootstrap_interval(differences)[0] > 0.0
+    return [[ours - theirs for ours, theirs in zip(*row, strict=True)] for row in rows]
 
 
 def plan_tuning(
@@ -134,10 +130,9 @@ def plan_tuning(
         model: weights to use instead of the preset's.
         assignments: values of ``--set``.
     """
-    if search not in get_args(Search):
-        raise unknown_name("search", search, get_args(Search))
-    if choose not in get_args(Choose):
-        raise unknown_name("value of --choose", choose, get_args(Choose))
+    for kind, value, valid in (("search", search, get_args(Search)), ("value of --choose", choose, get_args(Choose))):
+        if value not in valid:
+            raise unknown_name(kind, value, valid)
     specs = plan_run(preset, assignments=assignments, limit=limit, methods=method, seeds=seeds, model=model)
     if len({spec.method for spec in specs}) != 1:
         raise UsageError(f"--method {method} names several methods. Tune one method at a time.")
@@ -150,14 +145,9 @@ def plan_tuning(
     config = parse(registered_methods()[method].Config, specs[0].settings, where=f"method {method}")
     settings = config.model_dump(mode="json")
     values = _parse_grid(grid, method, settings) if grid else _default_grid(method, settings)
-    return Tuning(
-        specs=tuple(replace(spec, preset=name, stream=stream) for spec in specs),
-        grid=values,
-        start={name: settings[name] for name in values},
-        benchmark=benchmark,
-        search=cast(Search, search),
-        choose=cast(Choose, choose),
-    )
+    held_out = tuple(replace(spec, preset=name, stream=stream) for spec in specs)
+    start = {name: settings[name] for name in values}
+    return Tuning(held_out, values, start, benchmark, cast(Search, search), cast(Choose, choose))
 
 
 def _default_grid(method: str, settings: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
@@ -182,44 +172,6 @@ def _parse_grid(texts: Sequence[str], method: str, settings: Mapping[str, Any]) 
     return grid
 
 
-def check_held_out(stream: Stream) -> None:
-    """Raise UsageError unless every domain of a stream is a held-out corruption.
-
-    The stream is checked rather than the preset, because only the stream has resolved names such as 'all'.
-    """
-    recipe = stream.recipe()
-    if "corruptions" not in recipe:
-        raise UsageError(f"{type(stream).__name__}.recipe() does not list corruptions. Tuning needs to check them.")
-    _check_corruptions(recipe["corruptions"], "The stream")
-
-
-def _check_corruptions(names: Iterable[str], where: str) -> None:
-    allowed = list_corruptions("held_out")
-    others = [name for name in dict.fromkeys(names) if name not in allowed]
-    if others:
-        reason = (
-            "on which results are reported" if set(others) & set(list_corruptions()) else "not held-out corruptions"
-        )
-        raise UsageError(
-            f"{where} contains {', '.join(others)}, {reason}. Settings may only be tuned on {', '.join(allowed)}. "
-            "Remove the corruptions from the preset and from --set, or name some of these."
-        )
-
-
-def warn_short_stream(batches: int, benchmark: int) -> str:
-    """Return a warning if a stream is much shorter than the benchmark's, else an empty string.
-
-    >>> warn_short_stream(800, 750)
-    ''
-    """
-    if batches >= LONG_ENOUGH * benchmark:
-        return ""
-    return (
-        f"The stream has {batches} batches, the benchmark's {benchmark}. Settings that adapt fast win short streams "
-        "and may lose long ones. Remove --limit, or increase --rounds."
-    )
-
-
 def tune(
     tuning: Tuning, run_trial: RunTrial, *, on_trial: Callable[[SearchResult], None] = lambda result: None
 ) -> SearchResult:
@@ -231,22 +183,20 @@ def tune(
         on_trial: called after every trial.
     """
     result = SearchResult(tuning.choose)
-    for values in _grid_search(tuning) if tuning.search == "grid" else _coordinate_search(tuning, result):
+    for values in _all_values(tuning, result):
         if values not in [trial.values for trial in result.trials]:
             result.trials.append(_trial(values, run_trial(tuning.trial_specs(values))))
             on_trial(result)
     return result
 
 
-def _grid_search(tuning: Tuning) -> Iterator[Values]:
+def _all_values(tuning: Tuning, result: SearchResult) -> Iterator[Values]:
+    """Yield the values to try. A coordinate search depends on the trials in ``result``, which grows meanwhile."""
     yield dict(tuning.start)
-    for values in itertools.product(*tuning.grid.values()):
-        yield dict(zip(tuning.grid, values, strict=True))
-
-
-def _coordinate_search(tuning: Tuning, result: SearchResult) -> Iterator[Values]:
-    """Yield the values of one setting after another, with the others at the best trial of ``result`` so far."""
-    yield dict(tuning.start)
+    if tuning.search == "grid":
+        for values in itertools.product(*tuning.grid.values()):
+            yield dict(zip(tuning.grid, values, strict=True))
+        return
     for _ in range(SWEEPS):
         before = result.lowest
         for name in tuning.grid:
@@ -259,7 +209,7 @@ def _coordinate_search(tuning: Tuning, result: SearchResult) -> Iterator[Values]
 
 def _trial(values: Values, records: Sequence[RunRecord]) -> Trial:
     for record in records:
-        _check_corruptions(record.header["stream"]["corruptions"], f"The record {record.path}")
+        check_corruptions(record.header["stream"]["corruptions"], f"The record {record.path}")
     names = list(records[0].error_by_domain)
     return Trial(
         values=values,

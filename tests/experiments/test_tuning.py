@@ -7,10 +7,10 @@ import pytest
 
 from driftlaw.corruptions import list_corruptions
 from driftlaw.errors import UsageError
+from driftlaw.experiments.held_out import check_held_out
 from driftlaw.experiments.paper import read_tuned
 from driftlaw.experiments.tuning import (
     at_grid_boundary,
-    check_held_out,
     check_trial_weights,
     plan_tuning,
     tune,
