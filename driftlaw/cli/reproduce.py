@@ -13,9 +13,7 @@ from driftlaw.cli import options as opt
 from driftlaw.cli.run import print_folders, summary
 
 if TYPE_CHECKING:
-    from driftlaw.experiments import RunOptions, RunSpec
-    from driftlaw.experiments.assets import AssetInventory
-    from driftlaw.experiments.context import RunResult
+    from driftlaw.experiments import RunSpec
     from driftlaw.experiments.plan import ExecutionPlan
     from driftlaw.records import RunRecord
 
@@ -67,13 +65,13 @@ def reproduce(
 
     driftlaw reproduce table1 --device cuda --jobs 3 --compress
     """
-    from driftlaw.cli.console import command_line
+    from driftlaw.cli.console import RunProgress, command_line, progress_bar
     from driftlaw.errors import DataError
     from driftlaw.experiments import RunOptions, parse_seeds, plan_experiment
     from driftlaw.experiments.assets import AssetInventory
     from driftlaw.experiments.paper import find_experiment
-    from driftlaw.experiments.plan import plan_execution
-    from driftlaw.experiments.runners import threads_per_job
+    from driftlaw.experiments.plan import copy_reusable_records, plan_execution
+    from driftlaw.experiments.runners import run_all, threads_per_job
     from driftlaw.hardware import pick_device
 
     experiment, inventory = find_experiment(name), AssetInventory(data_dir)
@@ -104,7 +102,12 @@ def reproduce(
         # From --jobs, not from the number of remaining runs: a resumed run needs the same number of threads.
         threads=threads_per_job(jobs) if jobs > 1 else 0,
     )
-    failed = _run(plan, options, inventory, jobs)
+    copy_reusable_records(plan)
+    results = []
+    if plan.to_run:
+        with progress_bar() as bar:
+            results = run_all(plan.to_run, options, RunProgress(bar, plan.to_run, inventory.cost), jobs=jobs)
+    failed = [result for result in results if result.problem]
     records = _finished_records(plan, out, compress)
     if not records:
         raise DataError(f"No run of {name} was possible. The messages above say what is missing.")
@@ -122,20 +125,6 @@ def reproduce(
         counts = f"{len(failed)} runs failed, {len(plan.skipped)} were skipped"
         typer.echo(f"driftlaw: The table is incomplete: {counts}. The messages above give the reasons.", err=True)
         raise typer.Exit(PARTIAL)
-
-
-def _run(plan: ExecutionPlan, options: RunOptions, inventory: AssetInventory, jobs: int) -> list[RunResult]:
-    """Execute the runs of a plan, and return those that failed."""
-    from driftlaw.cli.console import RunProgress, progress_bar
-    from driftlaw.experiments.plan import copy_reusable_records
-    from driftlaw.experiments.runners import run_all
-
-    copy_reusable_records(plan)
-    if not plan.to_run:
-        return []
-    with progress_bar() as bar:
-        results = run_all(plan.to_run, options, RunProgress(bar, plan.to_run, inventory.cost), jobs=jobs)
-    return [result for result in results if result.problem]
 
 
 def _print_preview(plan: ExecutionPlan) -> None:

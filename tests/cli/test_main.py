@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from driftlaw import __version__, cli
@@ -57,6 +58,14 @@ def test_every_command_has_its_own_help(command):
     result = CliRunner().invoke(cli.app, [command, "-h"], env={"COLUMNS": "120"})
     assert result.exit_code == 0
     assert f"driftlaw {command}" in result.stdout.replace("root", "driftlaw")
+
+
+@pytest.mark.parametrize("command", ["run", "reproduce", "tune"])
+def test_old_option_names_still_work(command):
+    options = {option for param in typer.main.get_command(cli.app).commands[command].params for option in param.opts}
+    assert {"--model", "--network"} <= options
+    if command != "tune":
+        assert {"--metrics", "--measures", "--overwrite", "--again"} <= options
 
 
 def test_the_command_line_imports_neither_torch_nor_numpy():
