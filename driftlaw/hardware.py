@@ -98,22 +98,16 @@ def environment(device: torch.device) -> dict[str, Any]:
 
     from driftlaw import __version__
 
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else (models or [platform.machine()])[0]
     return {
         "driftlaw": __version__,
         "versions": {"python": platform.python_version(), "torch": str(torch.__version__), "numpy": numpy.__version__},
         "commit": os.environ.get("DRIFTLAW_COMMIT") or checkout_commit(Path(__file__).parent),
-        "device": {"type": device.type, "name": _device_name(device), "threads": torch.get_num_threads()},
+        "device": {"type": device.type, "name": name, "threads": torch.get_num_threads()},
     }
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        import torch
-
-        return torch.cuda.get_device_name(device)
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 @functools.cache
@@ -123,16 +117,14 @@ def checkout_commit(package: Path) -> str | None:
     The result is None without git, and for a package that is installed somewhere inside another project's checkout.
     The environment variable DRIFTLAW_COMMIT overrides it in records.
     """
-    outputs = []
-    for command in ("rev-parse --show-toplevel", "rev-parse --short HEAD", "status --porcelain -uno"):
-        try:
-            done = subprocess.run(
-                ["git", "-C", str(package), *command.split()], capture_output=True, text=True, check=True
-            )
-        except (OSError, subprocess.CalledProcessError):
+
+    def git(arguments: str) -> str:
+        command = ["git", "-C", str(package), *arguments.split()]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        if Path(git("rev-parse --show-toplevel")) != package.parent:
             return None
-        outputs.append(done.stdout.strip())
-    top_level, commit, changes = outputs
-    if Path(top_level) != package.parent:
+        return git("rev-parse --short HEAD") + ("+" if git("status --porcelain -uno") else "")
+    except (OSError, subprocess.CalledProcessError):
         return None
-    return commit + ("+" if changes else "")

@@ -82,7 +82,8 @@ def _convolution_backward_flops(
     """Return the FLOPs of a convolution's backward pass: those of its forward pass for each gradient computed."""
     *_, transposed, _output_padding, _groups, output_mask = settings
     positions = inputs if transposed else grad_output
-    return 2 * positions[0] * prod(positions[2:]) * prod(weight) * sum(output_mask[:2])
+    gradients = int(sum(output_mask[:2]))  # of the input and of the weight
+    return 2 * positions[0] * prod(positions[2:]) * prod(weight) * gradients
 
 
 def peak_bytes(device: torch.device) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -45,11 +46,8 @@ class OnlineMetrics:
 
     def header(self) -> Line:
         """Return the metrics' part of the record's header, empty if there are none."""
-        parts: dict[str, Line] = {
-            "calibration": {"bins": BINS},
-            "forgetting": {"at_most": CLEAN_IMAGES},
-            "drift": {"tensors": list(self.initial)},
-        }
+        at_most, tensors = {"at_most": CLEAN_IMAGES}, {"tensors": list(self.initial)}
+        parts: dict[str, Line] = {"calibration": {"bins": BINS}, "forgetting": at_most, "drift": tensors}
         return {"measures": {name: parts[name] for name in self.names}} if self.names else {}
 
     def of_batch(self, logits: Tensor, labels: Tensor) -> Line:
@@ -64,13 +62,9 @@ class OnlineMetrics:
         if "drift" not in self.names:
             yield from ((batch, False) for batch in batches)
             return
-        previous = None
-        for batch in batches:
-            if previous is not None:
-                yield previous, batch.starts_domain
-            previous = batch
-        if previous is not None:
-            yield previous, True
+        for batch, following in pairwise(chain(batches, [None])):
+            assert batch is not None
+            yield batch, following is None or following.starts_domain
 
     def of_domain(self, *, ended: bool) -> Line:
         """Return the drift of every adapted tensor if the domain has ended, else nothing."""
@@ -166,7 +160,7 @@ def diagnostics_to_json(diagnostics: Mapping[str, Tensor | float]) -> dict[str, 
     """
     result: dict[str, Any] = {}
     for name, value in diagnostics.items():
-        numbers = value.detach().cpu() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
-        rounded = [six_digits(number) for number in numbers.flatten().tolist()]
-        result[name] = rounded if numbers.ndim else rounded[0]
+        numbers = value.detach().flatten().tolist() if isinstance(value, Tensor) else [value]
+        rounded = [six_digits(number) for number in numbers]
+        result[name] = rounded if isinstance(value, Tensor) and value.ndim else rounded[0]
     return result
