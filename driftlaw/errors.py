@@ -70,6 +70,3 @@ def combined_error(heading: str, problems: Sequence[str]) -> UsageError:
       - tau = -1: must be positive
     """
     return UsageError(heading + "".join(f"\n  - {problem}" for problem in problems))
-
-
-unknown, collected = unknown_name, combined_error  # until every caller uses the new names

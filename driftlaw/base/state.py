@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import TypeAdapter
@@ -25,7 +25,7 @@ _RENAMED_PREFIXES = {"recent.": "window."}  # of states saved by version 0.1
 class AdapterState(nn.Module):
     """The registered state of an adapter: what it consists of, and how it is reset, saved, loaded and moved."""
 
-    name: str
+    name: ClassVar[str]
     model: nn.Module
     config: Any
     window: ImageWindow | None
