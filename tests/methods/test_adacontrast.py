@@ -21,10 +21,10 @@ def network() -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(3)
         model = build_model("wrn_10_1", num_classes=4).double()
-    with torch.no_grad():  # centred answers and settled statistics, so that pseudo-labels are not all the same
+    with torch.no_grad():  # centred logits and converged statistics, so that pseudo-labels are not all the same
         for _ in range(30):
-            answers = model.train()(torch.cat(batches(4)))
-        model.head.bias -= answers.mean(0)
+            results = model.train()(torch.cat(batches(4)))
+        model.head.bias -= results.mean(0)
     return model.eval()
 
 
@@ -52,22 +52,22 @@ def views(images: torch.Tensor, generator: torch.Generator) -> list[torch.Tensor
     ],
     ids=lambda settings: " ".join(f"{k}={v}" for k, v in settings.items()),
 )
-def test_four_steps_equal_the_hand_written_ones(network, settings):
+def test_steps_equal_the_reference(network, settings):
     adapter = driftlaw.adapt(network, "adacontrast", seed=7, **settings)
-    by_hand = ReferenceAdaContrast(network, **settings)
+    reference = ReferenceAdaContrast(network, **settings)
     generator = torch.Generator().manual_seed(7)
     for images in batches(4):
-        answer, _ = by_hand.step(images, *views(images, generator))
-        torch.testing.assert_close(adapter(images), answer, rtol=0, atol=1e-10)
-    for own, other in ((adapter.model, by_hand.model), (adapter.momentum_model, by_hand.momentum_model)):
+        logits, _ = reference.step(images, *views(images, generator))
+        torch.testing.assert_close(adapter(images), logits, rtol=0, atol=1e-10)
+    for own, other in ((adapter.model, reference.model), (adapter.momentum_model, reference.momentum_model)):
         for name, value in other.named_parameters():
             torch.testing.assert_close(own.get_parameter(name).data, value.data, rtol=0, atol=1e-10)
-    for name, value in by_hand.model.named_buffers():
+    for name, value in reference.model.named_buffers():
         torch.testing.assert_close(adapter.model.get_buffer(name), value, rtol=0, atol=1e-10)
 
 
-def test_pseudo_labels_are_the_neighbours_votes_after_the_first_images(network):
-    """The comparison above would be idle if votes never differed from the model's own labels."""
+def test_pseudo_labels_come_from_neighbours_after_the_first_images(network):
+    """The comparison above would show nothing if both kinds of labels were the same."""
     voting = ReferenceAdaContrast(network, **TINY)
     alone = ReferenceAdaContrast(network, **TINY | {"own_label_images": 1000})
     generator = torch.Generator().manual_seed(7)
@@ -80,15 +80,15 @@ def test_pseudo_labels_are_the_neighbours_votes_after_the_first_images(network):
     assert len({label for voted, _ in labels for label in voted}) > 1
 
 
-def test_the_answer_is_a_pass_with_running_statistics_after_the_update(network):
+def test_logits_are_from_after_the_update_with_running_statistics(network):
     adapter = driftlaw.adapt(network, "adacontrast", **TINY)
     (images,) = batches(1)
     before = adapter.predict(images)
-    answer = adapter(images)
-    assert torch.equal(answer, adapter.predict(images))
-    assert not torch.equal(answer, before)
+    logits = adapter(images)
+    assert torch.equal(logits, adapter.predict(images))
+    assert not torch.equal(logits, before)
     alone = torch.cat([adapter.predict(image[None]) for image in images])
-    torch.testing.assert_close(answer, alone, rtol=0, atol=1e-10)
+    torch.testing.assert_close(logits, alone, rtol=0, atol=1e-10)
 
 
 def test_all_parameters_and_the_running_statistics_move(network):
@@ -109,21 +109,21 @@ def test_reset_empties_the_memories_and_takes_the_statistics_back(network):
     assert torch.equal(adapter.model.norm.running_var, network.norm.running_var)
 
 
-def test_a_batch_below_the_minimum_is_answered_and_moves_neither_weights_nor_statistics(network):
+def test_a_batch_below_the_minimum_changes_neither_weights_nor_statistics(network):
     adapter = driftlaw.adapt(network, "adacontrast", minimum_batch=4, **TINY)
     images = batches(1)[0][:3]
-    with pytest.warns(UserWarning, match="not learned from"):
-        answer = adapter(images)
-    assert torch.equal(answer, network(images).detach())
+    with pytest.warns(UserWarning, match="predicted without updating"):
+        logits = adapter(images)
+    assert torch.equal(logits, network(images).detach())
     assert torch.equal(adapter.model.norm.running_mean, network.norm.running_mean)
     assert adapter.bank.stored == 0
 
 
-def test_one_image_on_feature_maps_of_one_pixel_leaves_all_but_the_generator_alone():
+def test_one_image_on_feature_maps_of_one_pixel_changes_no_tensor():
     model = nn.Sequential(nn.Conv2d(3, 4, 16), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 3)).double()
     adapter = driftlaw.adapt(model, "adacontrast", **TINY)
     before = {name: value.clone() for name, value in adapter.state_dict().items() if isinstance(value, torch.Tensor)}
-    with pytest.warns(UserWarning, match="not learned from"):
+    with pytest.warns(UserWarning, match="predicted without updating"):
         adapter(batches(1)[0][:1])
     after = adapter.state_dict()
     assert all(torch.equal(after[name], value) for name, value in before.items())
@@ -134,11 +134,11 @@ def test_dropout_stays_off():
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Dropout(0.5), nn.Linear(4 * 14 * 14, 4)
     )
     adapters = [driftlaw.adapt(model.double(), "adacontrast", **TINY) for _ in range(2)]
-    answers = [adapter(batches(1)[0]) for adapter in adapters]
-    assert torch.equal(*answers)
+    results = [adapter(batches(1)[0]) for adapter in adapters]
+    assert torch.equal(*results)
 
 
-def test_a_model_without_linear_head_is_refused_with_a_reason():
+def test_a_model_without_linear_head_is_refused():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     with pytest.raises(UsageError, match="no linear layer"):
         driftlaw.adapt(model, "adacontrast")

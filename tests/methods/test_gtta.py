@@ -12,8 +12,11 @@ from driftlaw.datasets import ArrayImages
 from driftlaw.errors import UsageError
 from driftlaw.models import build_model
 from driftlaw.profiling import count_flops
-from tests.methods.images import batches
+from tests.methods.images import TERMS, batches
 from tests.reference.gtta import ReferenceGtta
+from tests.reference.tolerance import assert_same_step
+
+AFTER_AN_UPDATE = 1e-9  # the logits are from after an update, which amplifies rounding errors by up to lr/ε = 1e6
 
 
 @pytest.fixture
@@ -49,38 +52,41 @@ def drawn(source: ArrayImages, generator: torch.Generator) -> tuple[torch.Tensor
     ],
     ids=str,
 )
-def test_three_steps_equal_the_hand_written_ones(network, source, settings):
+def test_steps_equal_the_reference(network, source, settings):
     adapter = driftlaw.adapt(network, "gtta", seed=7, train_data=source, **settings)
-    by_hand = ReferenceGtta(network, **settings)
+    reference = ReferenceGtta(network, **settings)
     generator = torch.Generator().manual_seed(7)
+    learning_rate = settings.get("learning_rate", 1e-5)
     for images in batches(3):
         output = adapter.step(images)
-        answer, kept = by_hand.step(images, *drawn(source, generator))
-        torch.testing.assert_close(output.logits, answer, rtol=0, atol=1e-10)
+        logits, kept = reference.step(images, *drawn(source, generator))
+        torch.testing.assert_close(output.logits, logits, rtol=0, atol=AFTER_AN_UPDATE)
         assert output.diagnostics["kept"] == pytest.approx(kept / 6)
-        assert output.diagnostics["confidence"] == pytest.approx(by_hand.confidence)
-    for name, value in by_hand.model.named_parameters():
-        torch.testing.assert_close(adapter.model.get_parameter(name).data, value.data, rtol=0, atol=1e-10)
+        assert output.diagnostics["confidence"] == pytest.approx(reference.confidence)
+        # The second step of a batch starts from weights that differ by the rounding error of the first.
+        assert_same_step(
+            adapter.model, reference.model, reference.gradients, 2 * learning_rate, terms=TERMS, gradient_rtol=1e-8
+        )
 
 
-def test_the_cases_above_keep_some_labels_and_not_others(network, source):
+def test_some_pseudo_labels_are_kept(network, source):
     adapter = driftlaw.adapt(network, "gtta", train_data=source, first_confidence=0.7, confidence_momentum=1.0)
     assert 0 < adapter.step(batches(1)[0]).diagnostics["kept"] < 1
 
 
-def test_a_batch_with_no_kept_label_takes_the_mixed_step_alone_and_is_not_nan(network, source):
+def test_a_batch_without_kept_labels_takes_only_the_mixed_step(network, source):
     settings = {"first_confidence": 1.0, "confidence_momentum": 1.0, "learning_rate": 1e-3}
     adapter = driftlaw.adapt(network, "gtta", train_data=source, **settings)
     for images in batches(3):
         output = adapter.step(images)
         assert output.diagnostics["kept"] == 0
-        # Answered after the mixed step; what answers now is the same network: the second step did not happen.
+        # Logits are from after the mixed step, and the model has not changed since: there was no second step.
         assert torch.equal(adapter.predict(images), output.logits)
     assert all(state["step"] == 3 for state in adapter.optimizer.state.values())
     assert all(value.isfinite().all() for value in adapter.model.parameters())
 
 
-def test_kept_labels_take_a_second_step(network, source):
+def test_kept_labels_cause_a_second_step(network, source):
     adapter = driftlaw.adapt(network, "gtta", train_data=source, first_confidence=0.0, confidence_momentum=1.0)
     output = adapter.step(batches(1)[0])
     assert output.diagnostics["kept"] == 1
