@@ -77,7 +77,7 @@ class RunProgress:
         outcome = f"failed: {result.problem}"
         if result.record is not None:
             record = read_record(result.record)
-            seconds = record.closing["timing"]["seconds"] if record.closing else 0.0
+            seconds = record.timing.get("seconds", 0.0)
             outcome = f"{record.mean_error:.2f} % error, {format_duration(seconds)}"
         done, total = sum(self._done.values()), sum(self._cost.values())
         left = (time.monotonic() - self._started_at) * (total - done) / done if 0 < done < total else 0.0

@@ -117,7 +117,7 @@ def print_table(records: Sequence[RunRecord]) -> None:
     from driftlaw.reports import render_terminal
     from driftlaw.reports.columns import COLUMN_FOR_METRIC
 
-    measured = {name for record in records for name in record.header.get("measures", {})}
+    measured = {name for record in records for name in record.metrics}
     columns = [column for name, column in COLUMN_FOR_METRIC.items() if name in measured]
     Console().print(render_terminal(records, ("error", *columns, "ms", "flops") if columns else ()))
     print_folders(records)

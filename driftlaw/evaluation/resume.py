@@ -14,8 +14,7 @@ from driftlaw.base import Adapter
 from driftlaw.checkpoints import load_checkpoint, save_checkpoint
 from driftlaw.errors import UsageError
 from driftlaw.records import RecordWriter
-from driftlaw.records.jsonl import Line
-from driftlaw.records.writer import existing_lines
+from driftlaw.records.jsonl import Line, read_lines
 
 NOT_COMPARED = ("timing", "command", "commit")  # header fields that may differ between a run and its continuation
 
@@ -52,7 +51,7 @@ class ResumableRecord:
         self.finished = False
         self._writer: RecordWriter | None = None
         self._saved_at = time.monotonic()
-        if path is not None and (written := existing_lines(path)):
+        if path is not None and path.exists() and (written := read_lines(path)):
             self._resume(written, device)
 
     @property

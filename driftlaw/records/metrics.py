@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
 from statistics import fmean
 
 import numpy as np
@@ -31,7 +30,7 @@ def calibration_by_domain(record: RunRecord) -> dict[str, float]:
     The result is empty if calibration was not measured. Bins are pooled over the batches of a segment.
     """
     errors: dict[str, list[float]] = {}
-    for lines in _by_segment(record):
+    for lines in record.segment_lines:
         error = _calibration(lines)
         if error is not None:
             errors.setdefault(lines[0]["domain"]["name"], []).append(error)
@@ -135,13 +134,16 @@ def recoveries(record: RunRecord, *, window: int = 3, tolerance: float = 1.0) ->
         window: number of batches whose error is averaged.
         tolerance: in percentage points.
     """
-    recovered = []
-    for lines in _complete_segments(record):
+    results = []
+    segments = record.segment_lines
+    for lines in segments if record.finished else segments[:-1]:
         if len(lines) >= 2 * window:
-            first = lines[0]
-            passed = _batches_to_recover(lines, window, tolerance)
-            recovered.append(Recovery(first["domain"]["name"], first["batch"], len(lines), passed))
-    return recovered
+            last_half = lines[len(lines) // 2 :]
+            settled = _sliding_error(last_half, len(last_half))[0]
+            recovered = np.flatnonzero(_sliding_error(lines, window) <= settled + tolerance)
+            batches = int(recovered[0]) if len(recovered) else None
+            results.append(Recovery(lines[0]["domain"]["name"], lines[0]["batch"], len(lines), batches))
+    return results
 
 
 def mean_recovery(record: RunRecord) -> float | None:
@@ -151,13 +153,6 @@ def mean_recovery(record: RunRecord) -> float | None:
     """
     batches = [item.length if item.batches is None else item.batches for item in recoveries(record)]
     return fmean(batches) if batches else None
-
-
-def _batches_to_recover(lines: list[Line], window: int, tolerance: float) -> int | None:
-    last_half = lines[len(lines) // 2 :]
-    settled = float(_sliding_error(last_half, len(last_half))[0])
-    recovered = np.flatnonzero(_sliding_error(lines, window) <= settled + tolerance)
-    return int(recovered[0]) if len(recovered) else None
 
 
 def _sliding_error(lines: list[Line], length: int) -> Numbers:
@@ -205,13 +200,3 @@ def layer_drift(record: RunRecord) -> LayerDrift | None:
     rows = [[np.nan if value is None else value for value in line["drift"]] for line in ends]
     distances = np.array(rows, dtype=np.float64).reshape(len(ends), len(tensors))
     return LayerDrift(tuple(tensors), tuple(line["domain"]["name"] for line in ends), distances)
-
-
-def _by_segment(record: RunRecord) -> list[list[Line]]:
-    return [list(lines) for _, lines in groupby(record.batches, key=lambda line: line["segment"])]
-
-
-def _complete_segments(record: RunRecord) -> list[list[Line]]:
-    """Return the lines of every complete segment. The last segment of an unfinished run may be incomplete."""
-    segments = _by_segment(record)
-    return segments if record.finished else segments[:-1]

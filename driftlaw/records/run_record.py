@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from math import nan
 from pathlib import Path
 from statistics import fmean, median
@@ -115,13 +116,24 @@ class RunRecord:
         """Path of the record for messages."""
         return self.path.as_posix() if self.path else "a run in memory"
 
+    @property
+    def segment_lines(self) -> list[list[Line]]:
+        """Batch lines of each segment."""
+        return [list(lines) for _, lines in groupby(self.batches, key=lambda line: line["segment"])]
+
     @cached_property
     def segments(self) -> list[Segment]:
         """Segments in the order of the stream."""
-        grouped: dict[int, list[Line]] = {}
-        for line in self.batches:
-            grouped.setdefault(line["segment"], []).append(line)
-        return [_segment(lines) for lines in grouped.values()]
+        return [
+            Segment(
+                **{key: lines[0]["domain"][key] for key in ("name", "severity", "round")},
+                first_batch=lines[0]["batch"],
+                batches=len(lines),
+                images=sum(line["images"] for line in lines),
+                wrong=sum(line["wrong"] for line in lines),
+            )
+            for lines in self.segment_lines
+        ]
 
     @property
     def error_by_domain(self) -> dict[str, float]:
@@ -166,19 +178,6 @@ class RunRecord:
     def diagnostic_labels(self, name: str) -> list[str]:
         """Return the labels of a diagnostic's values, such as the layer names; empty if there are none."""
         return [str(label) for label in self.header.get("fact_labels", {}).get(name, [])]
-
-
-def _segment(lines: list[Line]) -> Segment:
-    domain = lines[0]["domain"]
-    return Segment(
-        name=domain["name"],
-        severity=domain["severity"],
-        round=domain["round"],
-        first_batch=lines[0]["batch"],
-        batches=len(lines),
-        images=sum(line["images"] for line in lines),
-        wrong=sum(line["wrong"] for line in lines),
-    )
 
 
 def read_record(path: Path) -> RunRecord:

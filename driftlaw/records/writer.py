@@ -6,13 +6,12 @@ import contextlib
 import os
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 
 from filelock import FileLock, Timeout
 
 from driftlaw.errors import DataError
 from driftlaw.files import writable_folder
-from driftlaw.records.jsonl import Line, dump_line, read_lines
+from driftlaw.records.jsonl import Line, dump_line
 
 
 class RecordWriter:
@@ -76,9 +75,7 @@ class RecordWriter:
     def __enter__(self) -> RecordWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 
@@ -93,8 +90,3 @@ def _end_of_line(path: Path, lines: int) -> int:
     raise DataError(
         f"{path} ends before line {lines}, but its checkpoint is later. Delete the checkpoint and run again."
     )
-
-
-def existing_lines(path: Path) -> list[Line]:
-    """Return the complete lines already written; empty if there is no file."""
-    return read_lines(path) if path.exists() else []

@@ -157,7 +157,7 @@ def _parts(
 
     along = [figure for figure in (draw_error_along_stream(table), draw_error_by_round(table)) if figure]
     best_first = [*table.ranked, *[row for row in table.rows if not row.finished]]
-    with_weights = [row for row in best_first if any(LAYER_WEIGHTS in line["facts"] for line in row.first.batches)]
+    with_weights = [row for row in best_first if row.first.diagnostics(LAYER_WEIGHTS)]
     heat_maps: list[Block] = [figure for row in with_weights[:_MAX_HEAT_MAPS] if (figure := draw_layer_weights(row))]
     if with_weights[_MAX_HEAT_MAPS:]:
         labels = "; ".join(row.label for row in with_weights[_MAX_HEAT_MAPS:])

@@ -10,7 +10,6 @@ import pytest
 
 from driftlaw.errors import DataError
 from driftlaw.records import RecordWriter, dump_line, read_lines
-from driftlaw.records.writer import existing_lines
 
 LINES = [{"batch": number, "wrong": 3} for number in range(4)]
 
@@ -178,9 +177,3 @@ def test_unwritable_path_is_refused(tmp_path):
     (tmp_path / "run.jsonl").mkdir()
     with pytest.raises(DataError, match=r"Cannot write .*Is a directory"):
         RecordWriter(tmp_path / "run.jsonl")
-
-
-def test_existing_lines_of_a_missing_file_are_empty(tmp_path):
-    assert existing_lines(tmp_path / "none.jsonl") == []
-    (tmp_path / "run.jsonl").write_bytes(dump_line(LINES[0]) + b"{")
-    assert existing_lines(tmp_path / "run.jsonl") == LINES[:1]
