@@ -83,6 +83,9 @@ def test_unknown_modules_and_names_are_still_errors():
         ("models", "Normalise", "Normalize"),
         ("datasets", "ImageSource", "ImageDataset"),
         ("streams", "DatasetImages", "TorchDatasetImages"),
+        ("experiments", "Cell", "RunSpec"),
+        ("experiments", "Workbench", "RunContext"),
+        ("reports", "Table", "ResultTable"),
     ],
 )
 def test_package_has_its_old_names(package, old, new):

@@ -1,5 +1,6 @@
 """Experiments: the paper's tables and figures as lists of runs, their execution, and tuning on held-out corruptions."""
 
+from driftlaw._deprecated import add_old_names
 from driftlaw.experiments.context import RunContext, RunOptions
 from driftlaw.experiments.paper import EXPERIMENTS, Experiment, plan_experiment
 from driftlaw.experiments.run_spec import RunSpec, parse_seeds, plan_run
@@ -14,3 +15,5 @@ __all__ = [
     "plan_experiment",
     "plan_run",
 ]
+
+add_old_names(__name__)
