@@ -55,6 +55,11 @@ def describe_protocol(records: Sequence[RunRecord]) -> Protocol:
     """Return the protocol of records with the same :func:`protocol_key`."""
     headers = [record.header for record in records]
     stream, model, reset_on = headers[0]["stream"], headers[0]["model"], headers[0]["reset_on"]
+    torch = [header.get("versions", {}).get("torch") for header in headers]
+    software = [
+        f"driftlaw {header['driftlaw']}" + (f" with torch {version}" if version else "")
+        for header, version in zip(headers, torch, strict=True)
+    ]
     items = [
         ("dataset", _describe_dataset(stream["dataset"], [header["stream"]["dataset"] for header in headers])),
         ("model", _describe_model(model)),
@@ -69,7 +74,7 @@ def describe_protocol(records: Sequence[RunRecord]) -> Protocol:
         ),
         ("seeds", listed(sorted({record.seed for record in records}))),
         ("device", _distinct(map(device_name, records))),
-        ("software", _distinct(map(_describe_software, headers))),
+        ("software", _distinct(software)),
     ]
     name = f"{stream['dataset']['name']} · {stream['schedule']} · {model['name']}"
     return Protocol(protocol_key(records[0]), name, tuple((name, value) for name, value in items if value))
@@ -149,8 +154,3 @@ def _describe_pixels(stream: Mapping[str, Any]) -> str:
     if not stream.get("pixels"):
         return ""
     return _with_details(str(stream["pixels"]), f"corruption seed {seed}" if seed is not None else "")
-
-
-def _describe_software(header: Mapping[str, Any]) -> str:
-    torch = header.get("versions", {}).get("torch")
-    return f"driftlaw {header['driftlaw']}" + (f" with torch {torch}" if torch else "")

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from driftlaw.reports.document import Cell, Column, Document, Section, Table
 
-_SPECIAL = {
+_SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
     "±": r"$\pm$",
     "−": "$-$",
     "×": r"$\times$",
-    "–": "--",
     "·": r"$\cdot$",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
+    "–": "--",
     "\n": " ",
     "\r": " ",
 }
@@ -46,7 +39,7 @@ def escape(text: str) -> str:
     >>> escape("law tau=0.6 & 100 %")
     'law tau=0.6 \\& 100 \\%'
     """
-    return "".join(_SPECIAL.get(character, character) for character in text)
+    return text.translate(str.maketrans(_SPECIAL))
 
 
 def _table(section: Section, table: Table) -> list[str]:

@@ -77,21 +77,26 @@ def _make_table(records: list[RunRecord]) -> ResultTable:
     for (key, seed), record in runs.items():
         groups.setdefault((key, None if record.finished else seed), []).append(record)
     kept = list(runs.values())
-    domains, levels = _domain_names(kept), severities(kept)
+    seen = dict.fromkeys(segment.name for record in kept for segment in record.segments)
+    planned = dict.fromkeys(kept[0].header["stream"].get("corruptions") or [])
+    domains, levels = tuple(planned if set(seen) <= set(planned) else seen), severities(kept)
     rows = [_make_row(sorted(group, key=lambda run: run.seed), domains, levels) for group in groups.values()]
-    rows = sorted(_add_marks(_add_labels(rows), domains, levels), key=_row_order)
+    rows = sorted(
+        _add_marks(_add_labels(rows), domains, levels),
+        key=lambda row: (
+            not row.finished,
+            row.method != BASELINE,
+            -(row.summaries[0].mean or 0.0),
+            row.label,
+            row.seeds,
+        ),
+    )
     if len({tuple(row.seeds) for row in rows if row.finished}) > 1:
         notes.append(
             "Rows have different seeds: a mean is over all seeds of its row, a paired difference over the common seeds."
         )
     notes += [note for row in rows for note in _row_notes(row)]
     return ResultTable(describe_protocol(kept), domains, levels, tuple(rows), tuple(notes))
-
-
-def _domain_names(records: list[RunRecord]) -> tuple[str, ...]:
-    seen = list(dict.fromkeys(segment.name for record in records for segment in record.segments))
-    planned = list(dict.fromkeys(records[0].header["stream"].get("corruptions") or []))
-    return tuple(planned if set(seen) <= set(planned) else seen)
 
 
 def _summary_severities(levels: Sequence[int]) -> list[int | None]:
@@ -191,10 +196,6 @@ def _column_marks(
         if all(difference is not None and difference.is_above_zero for difference in differences):
             marks[best] = "best"
     return marks
-
-
-def _row_order(row: ResultRow) -> tuple[bool, bool, float, str, int]:
-    return (not row.finished, row.method != BASELINE, -(row.summaries[0].mean or 0.0), row.label, row.seeds[0])
 
 
 def _row_notes(row: ResultRow) -> list[str]:
