@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from driftlaw import experiments
 from driftlaw.errors import UsageError
 from driftlaw.experiments import RunSpec, parse_seeds, plan_run
 from tests.reports.example_records import make_record, write_record
@@ -14,6 +15,13 @@ from tests.reports.example_records import make_record, write_record
 
 def plan(methods: str, *assignments: str) -> list[RunSpec]:
     return plan_run("embedded", assignments=assignments, methods=methods)
+
+
+def test_old_class_names_still_work():
+    with pytest.warns(DeprecationWarning, match="is deprecated"):
+        assert experiments.Cell is RunSpec
+    with pytest.warns(DeprecationWarning, match="is deprecated"):
+        assert experiments.Workbench is experiments.RunContext
 
 
 def test_every_method_runs_with_every_seed():
