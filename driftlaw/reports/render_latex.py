@@ -39,7 +39,7 @@ def escape(text: str) -> str:
     >>> escape("law tau=0.6 & 100 %")
     'law tau=0.6 \\& 100 \\%'
     """
-    return text.translate(str.maketrans(_SPECIAL))
+    return "".join(_SPECIAL.get(character, character) for character in text)
 
 
 def _table(section: Section, table: Table) -> list[str]:
