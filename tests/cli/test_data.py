@@ -174,6 +174,6 @@ def test_listed_weights_match_the_registry(tmp_path):
     from driftlaw.models import PUBLIC_WEIGHTS
 
     rows = [row for row in json.loads(call("list", "--json", "--data-dir", tmp_path)[1]) if row["kind"] == "weights"]
-    assert [(row["name"], row["title"], row["licence"], row["num_classes"]) for row in rows] == [
-        (info.name, info.title, info.licence, info.num_classes) for info in PUBLIC_WEIGHTS.values()
+    assert [(row["name"], row["title"], row["licence"], row["num_classes"], row["image_size"][0]) for row in rows] == [
+        (info.name, info.title, info.licence, info.num_classes, info.input_size) for info in PUBLIC_WEIGHTS.values()
     ]
