@@ -113,7 +113,9 @@ class Checkout:
         """Return the commit of the checkout, with ``+changes`` if files differ from it; None outside of git."""
         git = ["git", "-C", str(self.path)]
         try:
-            head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
+            head = subprocess.run(
+                [*git, "rev-parse", "--short=9", "HEAD"], capture_output=True, text=True, check=True
+            ).stdout
             changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
         except (OSError, subprocess.CalledProcessError):
             return None

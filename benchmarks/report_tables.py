@@ -51,8 +51,10 @@ def bench_notes(record: Record) -> list[str]:
     device, versions = record["device"], record["versions"]
     where = f"{device['name']}, {device['threads']} threads, torch {versions['torch']}, commit {record.get('commit')}"
     skipped = [f"skipped: {entry['label']} ({entry['why']})" for entry in record.get("left_out", [])]
-    rates = _rates(record) if record["bench"] == "floor" else []
-    return [*rates, where, *skipped]
+    remarks = _rates(record) if record["bench"] == "floor" else []
+    if record["bench"] == "compare":
+        remarks = ["this / other: ratio of the medians; below 1, this checkout is faster. Quartiles are over rounds."]
+    return [*remarks, where, *skipped]
 
 
 def render_bench_text(record: Record) -> str:

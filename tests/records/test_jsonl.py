@@ -17,7 +17,7 @@ def written(tmp_path, content, name="run.jsonl"):
 
 @pytest.mark.parametrize("name", ["run.jsonl", "run.jsonl.gz"])
 def test_lines_are_read_back(tmp_path, name):
-    lines = [{"b": 0.1, "a": [1, None]}, {"title": "Größe «x»"}]
+    lines = [{"b": 0.1, "a": [1, None]}, {"title": "Größe “x”"}]
     path = written(tmp_path, b"".join(map(dump_line, lines)), name)
     assert read_lines(path) == lines
     assert list(read_lines(path)[0]) == ["b", "a"]
