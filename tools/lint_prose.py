@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PATHS = "driftlaw README.md docs CONTRIBUTING.md CHANGELOG.md benchmarks tools examples tests Makefile pyproject.toml"
+GENERATED = ("docs/_build/", "docs/reference/")
 SUFFIXES = {".py", ".md", ".toml", ".rst", ".jinja", ".html", ".txt", ""}
 PATTERN = re.compile(
     r"«|»|\btold\b|\bhangs? on\b|\bstands? (in|still)\b|\bat hand\b|said once|\banew\b|\bnobody\b"
@@ -24,12 +25,16 @@ PATTERN = re.compile(
 
 
 def text_files(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield the text files among paths and in directories, without this file and build output."""
+    """Yield the text files among paths and in directories, without this file and generated pages."""
     for path in paths:
         candidates = sorted(path.rglob("*")) if path.is_dir() else [path]
         for file in candidates:
-            hidden = any(part.startswith((".", "_build")) for part in file.relative_to(ROOT).parts)
-            if file.is_file() and file.suffix in SUFFIXES and not hidden and file != Path(__file__).resolve():
+            name = file.relative_to(ROOT).as_posix()
+            if (
+                file.is_file()
+                and file.suffix in SUFFIXES
+                and not name.startswith((".", *GENERATED, "tools/lint_prose"))
+            ):
                 yield file
 
 
