@@ -1,4 +1,4 @@
-"""The contrastive loss: views of one image draw together, all other images push away."""
+"""Contrastive losses on feature vectors, and the projector that computes what they compare."""
 
 from __future__ import annotations
 
@@ -12,35 +12,52 @@ from driftlaw.execution.precision import at_least_float32, autocast_disabled
 
 
 def contrastive_loss(views: Sequence[Tensor], temperature: float) -> Tensor:
-    """Return −log(e^(s(a,p)/T) / Σ e^(s(a,·)/T)), the mean over every anchor a and every other view p of its image.
+    """Return the NT-Xent loss of several views per image, as RMT uses it.
 
-    s is the cosine similarity; the sum runs over all views of all images but the anchor itself.
+    The loss is −log(e^(s(a,p)/T) / Σ e^(s(a,·)/T)), averaged over every anchor a and every other view p of the same
+    image. s is the cosine similarity. The sum runs over all views of all images except the anchor.
 
     Args:
-        views: v ≥ 2 tensors (n, d); row i of each is a view of image i.
-        temperature: T; the smaller, the more the nearest neighbours count.
+        views: at least two tensors (n, d); row i of each is a view of image i.
+        temperature: T. Low values give more weight to the most similar views.
     """
     features = F.normalize(at_least_float32(torch.cat(list(views))), dim=1)
     image = torch.arange(len(views[0]), device=features.device).repeat(len(views))
-    itself = torch.eye(len(features), dtype=torch.bool, device=features.device)
+    is_self = torch.eye(len(features), dtype=torch.bool, device=features.device)
     with autocast_disabled(features):
-        similarity = (features @ features.T / temperature).masked_fill(itself, -torch.inf)
-    positive = (image[:, None] == image[None, :]) & ~itself
-    # A sum over a mask, not an index by it: the number of pairs is known, and a GPU need not be asked for it.
+        similarity = (features @ features.T / temperature).masked_fill(is_self, -torch.inf)
+    positive = (image[:, None] == image[None, :]) & ~is_self
+    # A masked sum: indexing with a mask would make the host wait for the number of pairs, which is known.
     pairs = len(features) * (len(views) - 1)
     return -similarity.log_softmax(dim=1).where(positive, 0.0).sum() / pairs
 
 
-def make_projector(features: int, size: int, generator: torch.Generator, like: Tensor) -> nn.Sequential:
-    """Return two linear layers with a ReLU between them, d → size → size, drawn from a CPU generator.
-
-    The weights are uniform within ±1/√(inputs), which is torch's own start of a linear layer.
+def info_nce(query: Tensor, key: Tensor, similarities: Tensor, is_negative: Tensor, temperature: float) -> Tensor:
+    """Return the InfoNCE loss: the mean of −log(e^(q·k/T) / (e^(q·k/T) + Σ e^(q·m/T))) over the queries q.
 
     Args:
-        features: d, the number of features of an image.
-        size: of what is compared.
-        generator: where the weights are drawn from; the global random state is left alone.
-        like: whose device and dtype the layers get.
+        query: features (n, d) of one view of each image.
+        key: features (n, d) of another view of the same images.
+        similarities: (n, m), cosine similarities of the queries and m stored features.
+        is_negative: (n, m), True where a stored feature is a negative of the query and enters the sum.
+        temperature: T.
+    """
+    positive = F.cosine_similarity(query, key, dim=1).unsqueeze(1)
+    negative = similarities.masked_fill(~is_negative, -torch.inf)
+    logits = torch.cat([positive, negative], dim=1) / temperature
+    return (logits.logsumexp(dim=1) - logits[:, 0]).mean()
+
+
+def make_projector(features: int, size: int, generator: torch.Generator, like: Tensor) -> nn.Sequential:
+    """Return a two-layer perceptron d → size → size with a ReLU, initialized from a CPU generator.
+
+    Weights and biases are uniform in ±1/√(inputs), the default of `torch.nn.Linear`.
+
+    Args:
+        features: d, the number of features per image.
+        size: width of both layers.
+        generator: source of the random weights; the global random state is not used.
+        like: tensor whose device and dtype the layers get.
     """
     layers = [nn.utils.skip_init(nn.Linear, inputs, size) for inputs in (features, size)]
     with torch.no_grad():
@@ -48,19 +65,3 @@ def make_projector(features: int, size: int, generator: torch.Generator, like: T
             for value in (layer.weight, layer.bias):
                 value.uniform_(-(layer.in_features**-0.5), layer.in_features**-0.5, generator=generator)
     return nn.Sequential(layers[0], nn.ReLU(), layers[1]).to(like.device, like.dtype)
-
-
-def info_nce(query: Tensor, key: Tensor, negatives: Tensor, counts: Tensor, temperature: float) -> Tensor:
-    """Return the mean of −log(e^{q·k/T} / (e^{q·k/T} + Σ e^{q·m/T})), the sum over the negatives m that count.
-
-    Args:
-        query: features (n, d) of one view; gradients flow through them.
-        key: features (n, d) of another view of the same images.
-        negatives: (n, m), the cosines between the queries and features of other images.
-        counts: (n, m), which negatives count for which query.
-        temperature: T.
-    """
-    positive = F.cosine_similarity(query, key, dim=1).unsqueeze(1)
-    others = negatives.masked_fill(~counts, -torch.inf)
-    logits = torch.cat([positive, others], dim=1) / temperature
-    return (logits.logsumexp(dim=1) - logits[:, 0]).mean()

@@ -1,8 +1,8 @@
-"""How fast each group of parameters learns, and steps that take a rate a tensor without rebuilding an optimizer."""
+"""Layer-wise learning rates, and Adam steps that take one learning rate per tensor."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -11,17 +11,17 @@ from driftlaw.components.parameters import block_name, module_name
 from driftlaw.execution.compile import fusable
 from driftlaw.execution.precision import at_least_float32, foreach_cast
 
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's own defaults, the paper's Section 4.1
-GROUP_OF = {"tensor": str, "module": module_name, "block": block_name}
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # the defaults of Adam, Section 4.1 of the paper
+GROUP_NAME: dict[str, Callable[[str], str]] = {"tensor": str, "module": module_name, "block": block_name}
 
 
 class ParameterGroups(nn.Module):
-    """Which tensors share a rate.
+    """Groups of parameter tensors that share a learning rate.
 
     Attributes:
-        names: a name a group, in the order of the network.
-        group_index: (tensors,), the group of every tensor.
-        sizes: (tensors,), the number of entries of every tensor.
+        names: name of every group, in the order of the model.
+        group_index: (tensors,), index of the group of every tensor.
+        sizes: (tensors,), number of entries of every tensor.
     """
 
     group_index: Tensor
@@ -30,68 +30,80 @@ class ParameterGroups(nn.Module):
     def __init__(self, parameters: Sequence[str], sizes: Tensor, grouping: str) -> None:
         """Group parameter names by ``tensor``, ``module`` or ``block``."""
         super().__init__()
-        group_names = [GROUP_OF[grouping](name) for name in parameters]
+        group_names = [GROUP_NAME[grouping](name) for name in parameters]
         self.names = list(dict.fromkeys(group_names))
         group_index = torch.tensor([self.names.index(name) for name in group_names], device=sizes.device)
         self.register_buffer("group_index", group_index, persistent=False)
         self.register_buffer("sizes", sizes, persistent=False)
 
     def importance(self, fisher: Tensor, reduction: str) -> Tensor:
-        """Return w = √mean or √trace of the Fisher information, a number a group (Eq. 5).
+        """Return the layer importance w = √mean or √trace of the Fisher diagonal, one number per group (Eq. 5).
 
         Args:
-            fisher: (tensors,), the mean of every tensor's diagonal.
+            fisher: (tensors,), the mean of the Fisher diagonal of every tensor.
             reduction: ``mean`` or ``trace``.
         """
-        empty = fisher.new_zeros(len(self.names))
-        trace = empty.index_add(0, self.group_index, fisher * self.sizes)
+        zeros = fisher.new_zeros(len(self.names))
+        trace = zeros.index_add(0, self.group_index, fisher * self.sizes)
         if reduction == "trace":
             return trace.sqrt()
-        return (trace / empty.index_add(0, self.group_index, self.sizes)).sqrt()
+        return (trace / zeros.index_add(0, self.group_index, self.sizes)).sqrt()
 
 
 def exponential_min_max(weights: Tensor, tau: float) -> Tensor:
-    """Return ((w − min)/(max − min + 1e-8))^τ: the flattest group stands still, the sharpest learns in full (Eq. 7)."""
+    """Return w̄ = ((w − min w)/(max w − min w + 1e-8))^τ, in [0, 1] (Eq. 7).
+
+    >>> exponential_min_max(torch.tensor([1.0, 2.0, 3.0]), tau=2.0)
+    tensor([0.0000, 0.2500, 1.0000])
+    """
     low, high = torch.aminmax(weights)
     return ((weights - low) / (high - low + 1e-8)).pow(tau)
 
 
 @torch.no_grad()
-def sum_gradients(parameters: Sequence[Tensor], parts: Sequence[Sequence[Tensor | None]]) -> list[Tensor]:
-    """Return the sums of gradients that came in parts, in the dtypes of what they are the gradients of.
+def sum_gradients(parameters: Sequence[Tensor], summands: Sequence[Sequence[Tensor | None]]) -> list[Tensor]:
+    """Return the sums of gradient summands, in the dtypes of the parameters.
 
     Args:
-        parameters: what moves.
-        parts: a gradient of every parameter in the first; in others None where there is nothing to add.
+        parameters: the updated tensors.
+        summands: lists of gradients, one per parameter. All are tensors in the first list; in the others, None means
+            that there is nothing to add.
     """
     totals = list(parameters)
-    for number, part in enumerate(parts):
-        places = [place for place, value in enumerate(part) if value is not None]
-        found = foreach_cast([part[place] for place in places], [parameters[place].dtype for place in places])
-        if number and places:
-            found = torch._foreach_add([totals[place] for place in places], found)
-        for place, value in zip(places, found, strict=True):
-            totals[place] = value
+    for number, summand in enumerate(summands):
+        present = [(index, value) for index, value in enumerate(summand) if value is not None]
+        indices = [index for index, _ in present]
+        values = foreach_cast([value for _, value in present], [parameters[index].dtype for index in indices])
+        if number and indices:
+            values = list(torch._foreach_add([totals[index] for index in indices], values))
+        for index, value in zip(indices, values, strict=True):
+            totals[index] = value
     return totals
 
 
 @fusable
 @torch.no_grad()
 def first_adam_step_of_summands(
-    parameters: Sequence[Tensor], parts: Sequence[Sequence[Tensor | None]], rates: Tensor
+    parameters: Sequence[Tensor], summands: Sequence[Sequence[Tensor | None]], rates: Tensor
 ) -> None:
-    """Add gradients up, as ``sum_gradients`` does, and take the fresh step with them: one function, to be fused."""
-    first_adam_step(parameters, sum_gradients(parameters, parts), rates)
+    """Apply `sum_gradients` and `first_adam_step` as one function, so that both can be fused."""
+    first_adam_step(parameters, sum_gradients(parameters, summands), rates)
 
 
 @torch.no_grad()
 def first_adam_step(parameters: Sequence[Tensor], gradients: Sequence[Tensor], rates: Tensor) -> None:
-    """Take the first step of a new Adam, which is g/(|g| + ε) times the rate: no moment ever lives (Eq. 10)."""
-    if any(value.dtype == torch.float16 for value in gradients):  # which has no ε
+    """Subtract rate·g/(|g| + ε) from every parameter: the first step of a new Adam, without moments (Eq. 10).
+
+    Args:
+        parameters: tensors to update in place.
+        gradients: one per parameter.
+        rates: (parameters,), the learning rate of every tensor.
+    """
+    if any(value.dtype == torch.float16 for value in gradients):  # ε is 0 in float16
         gradients = [at_least_float32(value) for value in gradients]
     scale = torch._foreach_abs(list(gradients))
     torch._foreach_add_(scale, EPSILON)
-    _descend(parameters, torch._foreach_div(list(gradients), scale), rates)
+    _subtract(parameters, torch._foreach_div(list(gradients), scale), rates)
 
 
 @torch.no_grad()
@@ -104,7 +116,16 @@ def adam_step(
     second: Sequence[Tensor],
     step: int,
 ) -> None:
-    """Take step number ``step`` (from 1) of an Adam whose moments ``first`` and ``second`` live on; updates them."""
+    """Take one step of Adam with one learning rate per tensor.
+
+    Args:
+        parameters: tensors to update in place.
+        gradients: one per parameter.
+        rates: (parameters,), the learning rate of every tensor.
+        first: first moments, updated in place.
+        second: second moments, updated in place.
+        step: number of this step, from 1.
+    """
     first, second, gradients = list(first), list(second), list(gradients)
     torch._foreach_lerp_(first, gradients, 1 - BETA_1)
     torch._foreach_mul_(second, BETA_2)
@@ -112,7 +133,7 @@ def adam_step(
     scale = torch._foreach_sqrt(second)
     torch._foreach_div_(scale, (1 - BETA_2**step) ** 0.5)
     torch._foreach_add_(scale, EPSILON)
-    _descend(parameters, torch._foreach_div(torch._foreach_div(first, 1 - BETA_1**step), scale), rates)
+    _subtract(parameters, torch._foreach_div(torch._foreach_div(first, 1 - BETA_1**step), scale), rates)
 
 
 def adam_update(
@@ -123,15 +144,15 @@ def adam_update(
     second: Sequence[Tensor] = (),
     step: int | None = None,
 ) -> None:
-    """Take one step of Adam with one rate per tensor, in place (Eq. 10).
+    """Take one step of Adam with one learning rate per tensor, in place (Eq. 10).
 
     Args:
-        parameters: the tensors to update.
-        summands: lists of gradients whose sum is the gradient.
-        rates: (tensors,).
-        first: first moments, updated in place. Empty: this is the first step of a new Adam.
-        second: second moments, likewise.
-        step: with moments, the number of this step, from 1.
+        parameters: tensors to update.
+        summands: lists of gradients whose sum is the gradient, see `sum_gradients`.
+        rates: (parameters,), the learning rate of every tensor.
+        first: first moments, updated in place.
+        second: second moments, updated in place.
+        step: number of this step, from 1. If None, this is the first step of a new Adam without moments.
     """
     if step is None:
         first_adam_step_of_summands(parameters, summands, rates)
@@ -140,6 +161,6 @@ def adam_update(
         adam_step(parameters, gradients, rates, first=first, second=second, step=step)
 
 
-def _descend(parameters: Sequence[Tensor], directions: list[Tensor], rates: Tensor) -> None:
-    torch._foreach_mul_(directions, list(rates.unbind()))
-    torch._foreach_sub_(list(parameters), directions)
+def _subtract(parameters: Sequence[Tensor], directions: Sequence[Tensor], rates: Tensor) -> None:
+    torch._foreach_mul_(list(directions), list(rates.unbind()))
+    torch._foreach_sub_(list(parameters), list(directions))

@@ -1,4 +1,4 @@
-"""Which parameters learn: chosen by the kind of layer they belong to, always in the order of the network."""
+"""Selection of trainable parameters by the kind of layer, in the order of the model."""
 
 from __future__ import annotations
 
@@ -15,48 +15,53 @@ NORM_LAYERS: tuple[type[nn.Module], ...] = (_BatchNorm, nn.GroupNorm, nn.LayerNo
 LAYERS_BY_KIND: dict[str, tuple[type[nn.Module], ...]] = {
     "conv": (nn.Conv2d,),
     "norm": NORM_LAYERS,
-    "linear": (nn.Linear, nn.MultiheadAttention),  # attention keeps its three input projections as tensors of its own
+    "linear": (nn.Linear, nn.MultiheadAttention),  # MultiheadAttention has its input projections as own parameters
 }
 
 
 def select_parameters(model: nn.Module, kinds: Iterable[str]) -> dict[str, nn.Parameter]:
-    """Return the weights and biases of all layers of the given kinds, by name, and nothing below them.
+    """Return the direct parameters (weights and biases) of all layers of the given kinds, by name.
 
     Args:
-        model: the network.
+        model: the model.
         kinds: keys of ``LAYERS_BY_KIND``.
+
+    >>> list(select_parameters(nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2)), ["norm"]))
+    ['1.weight', '1.bias']
     """
     layers = tuple(layer for kind in kinds for layer in LAYERS_BY_KIND[kind])
-    chosen: dict[str, nn.Parameter] = {}
-    for module_name, module in model.named_modules():
+    selected: dict[str, nn.Parameter] = {}
+    for prefix, module in model.named_modules():
         if isinstance(module, layers):
-            own = module.named_parameters(recurse=False)
-            chosen |= {f"{module_name}.{name}" if module_name else name: value for name, value in own}
-    return chosen
+            selected |= dict(module.named_parameters(prefix, recurse=False))
+    return selected
 
 
 def layer_parameters(model: nn.Module, layers: Collection[str]) -> list[nn.Parameter]:
-    """Return the parameters of the given kinds of layers, in the order of the model, the head's last.
+    """Return the parameters of the given kinds of layers, those of the head last.
 
     Args:
-        model: the network.
+        model: the model.
         layers: any of ``conv``, ``norm``, ``linear`` and ``head``. The head is the last linear layer; ``linear``
             does not include it.
     """
-    chosen = list(select_parameters(model, [kind for kind in layers if kind != "head"]).values())
+    selected = list(select_parameters(model, [kind for kind in layers if kind != "head"]).values())
     if not {"linear", "head"} & set(layers):
-        return chosen
+        return selected
     head = list(find_head(model).parameters())
-    others = [value for value in chosen if all(value is not own for own in head)]
+    others = [value for value in selected if all(value is not head_value for head_value in head)]
     return others + head if "head" in layers else others
 
 
 def adapt_layers(model: nn.Module, layers: Collection[str]) -> None:
-    """Enable the gradients of the given kinds of layers; raise if the model has none of them.
+    """Make the parameters of the given kinds of layers trainable.
 
     Args:
-        model: the network, with all parameters frozen.
-        layers: see ``layer_parameters``.
+        model: the model, with all parameters frozen.
+        layers: see `layer_parameters`.
+
+    Raises:
+        UsageError: the model has no such layers.
     """
     parameters = layer_parameters(model, layers)
     if not parameters:
@@ -68,13 +73,13 @@ def adapt_layers(model: nn.Module, layers: Collection[str]) -> None:
 
 
 def require_grad_(parameters: Iterable[nn.Parameter]) -> None:
-    """Turn the gradients of parameters on; an adapter's network starts with all of them off."""
+    """Set ``requires_grad`` to True; adapters call `configure` with all parameters frozen."""
     for value in parameters:
         value.requires_grad_(True)
 
 
 def module_name(parameter: str) -> str:
-    """Return the layer a parameter belongs to.
+    """Return the name of the layer that a parameter belongs to.
 
     >>> module_name("stages.0.1.conv1.weight")
     'stages.0.1.conv1'
@@ -83,14 +88,15 @@ def module_name(parameter: str) -> str:
 
 
 def block_name(parameter: str) -> str:
-    """Return the block a parameter belongs to: its path to the end of the first run of numbers, else its layer.
+    """Return the name of the block that a parameter belongs to.
+
+    It ends with the first sequence of numbers in the parameter's name. If there is none, it is the layer.
 
     >>> block_name("stages.0.1.conv1.weight"), block_name("layer1.0.downsample.1.bias"), block_name("conv.weight")
     ('stages.0.1', 'layer1.0', 'conv')
     """
     parts = module_name(parameter).split(".")
-    first = next((place for place, part in enumerate(parts) if part.isdigit()), None)
+    first = next((index for index, part in enumerate(parts) if part.isdigit()), None)
     if first is None:
         return ".".join(parts)
-    numbers = takewhile(str.isdigit, parts[first:])
-    return ".".join([*parts[:first], *numbers])
+    return ".".join([*parts[:first], *takewhile(str.isdigit, parts[first:])])

@@ -1,4 +1,4 @@
-"""The training data at a method's hand: batches of it as tensors, and the hash of what is in it."""
+"""Training data for methods that need it: batches as tensors, and a content hash."""
 
 from __future__ import annotations
 
@@ -14,91 +14,98 @@ from torch import Tensor
 from driftlaw.errors import UsageError
 
 REQUIRED_ATTRIBUTES = ("labels", "images", "num_classes", "metadata", "__len__")
-AT_ONCE = 1000  # images that are hashed in one go
+HASH_BATCH = 1000  # images per update of the hash
 
 
 class TrainData:
-    """A labelled dataset that batches are drawn from; no part of an adapter's state, and shared by its copies.
+    """Labelled training images as batches of tensors; not part of an adapter's state, and shared by its copies.
 
     Args:
-        images: what has the face of ``driftlaw.datasets.ImageDataset``: ``labels``, ``num_classes``, ``metadata()``,
-            ``len`` and ``images(numbers)``, uint8 (k, h, w, 3).
-        cache: the folder to keep what is made of it in; one in the data folder where left out.
+        images: an object that implements `driftlaw.datasets.ImageDataset`: ``labels``, ``num_classes``,
+            ``metadata()``, ``len()`` and ``images(indices)``, which returns uint8 (k, h, w, 3).
+        cache: directory for results that are computed from the data. If None, `driftlaw.components.cache.cache_dir`.
+
+    Raises:
+        UsageError: ``images`` lacks one of these attributes, or is empty.
     """
 
     def __init__(self, images: Any, cache: Path | None = None) -> None:
         missing = [name for name in REQUIRED_ATTRIBUTES if not hasattr(images, name)]
         if missing:
             raise UsageError(
-                f"source is a {type(images).__name__} without {', '.join(missing)}: expected labelled images such as "
-                'driftlaw.datasets.load_dataset("cifar10", split="train") returns'
+                f"train_data is a {type(images).__name__} without {', '.join(missing)}. Expected a labelled dataset, "
+                "for example driftlaw.datasets.load_dataset('cifar10', split='train')."
             )
         if len(images) == 0:
-            raise UsageError("the source holds no image: give the training data")
+            raise UsageError("train_data contains no images. Pass the data that the model was trained on.")
         self.cache = cache
         self.num_classes = int(images.num_classes)
         self._images = images
         self._labels = torch.as_tensor(images.labels).long()
 
     @classmethod
-    def of(cls, source: Any) -> TrainData:
-        """Return ``source`` itself where it is one already, else a new one around it."""
-        return source if isinstance(source, cls) else cls(source)
+    def of(cls, train_data: Any) -> TrainData:
+        """Return ``train_data`` if it is a TrainData, otherwise a new TrainData of it."""
+        return train_data if isinstance(train_data, cls) else cls(train_data)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TrainData:
-        return self  # gigabytes that nobody changes
+        return self  # large and never modified
 
     def __len__(self) -> int:
         return len(self._labels)
 
-    def facts(self) -> dict[str, Any]:
-        """Return plain data for a record's header."""
+    def metadata(self) -> dict[str, Any]:
+        """Return the JSON description of the dataset for the header of a record."""
         return dict(self._images.metadata())
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of the images and labels: the dataset's own where it tells one."""
-        told = self._images.metadata().get("sha256")
-        if told:
-            return str(told)
+        """Hash of images and labels: the dataset's own if its metadata contains one."""
+        stored = self._images.metadata().get("sha256")
+        if stored:
+            return str(stored)
         digest = hashlib.sha256(self._labels.numpy().tobytes())
-        for numbers in torch.arange(len(self)).split(AT_ONCE):
-            digest.update(self._pixels(numbers).numpy().tobytes())
+        for indices in torch.arange(len(self)).split(HASH_BATCH):
+            digest.update(self._pixels(indices).numpy().tobytes())
         return digest.hexdigest()
 
     def draw(self, like: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return as many images (n, c, h, w) and labels (n,) as ``like`` has images, drawn with replacement.
+        """Return images (n, c, h, w) and labels (n,), drawn with replacement.
 
         Args:
-            like: images of the stream, whose number, shape, device and dtype the result has.
-            generator: on the CPU.
+            like: test images; the result has their number, shape, device and dtype.
+            generator: CPU generator.
         """
         return self._batch(torch.randint(len(self), (len(like),), generator=generator), like)
 
-    def batches(self, most: int, size: int, seed: int, like: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield batches of at most ``most`` images, each image once, in an order drawn from ``seed``.
+    def batches(self, limit: int, size: int, seed: int, like: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield batches of images (size, c, h, w) and labels (size,) without replacement, in random order.
 
-        Images that do not fill a batch are left out, unless they are all there is.
+        Args:
+            limit: maximum number of images in total.
+            size: images per batch. An incomplete last batch is dropped, unless it is the only one.
+            seed: seed of the order.
+            like: test images; the result has their shape, device and dtype.
         """
-        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:most]
-        for place in range(number_of_batches(len(order), size)):
-            yield self._batch(order[place * size : (place + 1) * size], like)
+        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:limit]
+        for index in range(number_of_batches(len(order), size)):
+            yield self._batch(order[index * size : (index + 1) * size], like)
 
-    def _batch(self, numbers: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-        images = self._pixels(numbers).to(like.device).permute(0, 3, 1, 2)
+    def _batch(self, indices: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+        images = self._pixels(indices).to(like.device).permute(0, 3, 1, 2)
         if images.shape[1:] != like.shape[1:]:
             raise UsageError(
-                f"the source's images are {tuple(images.shape[1:])}, those of the stream {tuple(like.shape[1:])}: "
-                "give the data that the network was trained on, in the stream's size"
+                f"The images of train_data have shape {tuple(images.shape[1:])}, the test images have shape "
+                f"{tuple(like.shape[1:])}. Pass the data that the model was trained on, in the size of the test images."
             )
-        return images.to(like.dtype).div(255), self._labels[numbers].to(like.device)
+        return images.to(like.dtype).div(255), self._labels[indices].to(like.device)
 
-    def _pixels(self, numbers: Tensor) -> Tensor:
-        return torch.as_tensor(self._images.images(numbers.numpy()))
+    def _pixels(self, indices: Tensor) -> Tensor:
+        return torch.as_tensor(self._images.images(indices.numpy()))
 
 
 def number_of_batches(images: int, size: int) -> int:
-    """Return how many whole batches there are; one where there are fewer images than fill it.
+    """Return the number of complete batches, at least 1.
 
     >>> number_of_batches(50_000, 200), number_of_batches(12, 200)
     (250, 1)

@@ -98,7 +98,7 @@ class _Evaluation:
             "method": adapter.name,
             "title": adapter.title,
             "needs_source": adapter.needs_train_data,
-            **({} if train_data is None else {"source": train_data.facts()}),
+            **({} if train_data is None else {"source": train_data.metadata()}),
             "settings": adapter.config.model_dump(mode="json"),
             "execution": adapter.execution_info(),
             "reset_on": self.reset_on,

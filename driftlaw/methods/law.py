@@ -107,7 +107,7 @@ class Law(Adapter, name="law"):
         """Choose the kind of step and the tensors that it updates, and draw the augmentation."""
         kind, skip = self.step_kind(), self.config.skip_share
         active = choose_active(kind, skip, self.moving, self.groups, self._layer_weights, self._host_cache)
-        second = None if kind == "entropy" else partial(augment, draw=AugmentParams.from_generator(self.generator))
+        second = None if kind == "entropy" else partial(augment, params=AugmentParams.from_generator(self.generator))
         return Plan(kind, active, second, host=self.steps + 1 if self.config.moments == "kept" else None)
 
     def _fisher_diagonal(self, images: Tensor, logits: Tensor, parameters: list[Tensor]) -> Tensor:

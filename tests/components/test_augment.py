@@ -1,60 +1,62 @@
-"""The batched augmentation against the one written pixel by pixel."""
+"""The augmentation of a batch compared with a pixel-by-pixel implementation."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from driftlaw.components.augment import JITTER_RANGES, AugmentParams, augment
+from driftlaw.components.augment import JITTER, AugmentParams, augment
 from tests.reference.augmentation import reference_augment
 
 
-def some_images(*shape: int) -> torch.Tensor:
+def random_images(*shape: int) -> Tensor:
     return torch.rand(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def random_params(seed: int = 4) -> AugmentParams:
+    return AugmentParams.from_generator(torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("size", [(16, 16), (16, 24)])
-def test_it_equals_the_pipeline_written_pixel_by_pixel(seed, size):
-    images = some_images(2, 3, *size)
-    draw = AugmentParams.from_generator(torch.Generator().manual_seed(seed))
-    noise = torch.randn(images.shape, generator=torch.Generator().manual_seed(draw.noise_seed), dtype=torch.float64)
-    by_hand = reference_augment(images.numpy(), draw, noise.numpy())
-    np.testing.assert_allclose(augment(images, draw).numpy(), by_hand, atol=1e-10)
+def test_it_equals_the_pixel_by_pixel_implementation(seed, size):
+    images, params = random_images(2, 3, *size), random_params(seed)
+    noise = torch.randn(images.shape, generator=torch.Generator().manual_seed(params.noise_seed), dtype=torch.float64)
+    expected = reference_augment(images.numpy(), params, noise.numpy())
+    np.testing.assert_allclose(augment(images, params).numpy(), expected, atol=1e-10)
 
 
-def test_draws_stay_in_their_ranges_and_every_order_occurs():
+def test_parameters_are_in_their_ranges_and_jitter_orders_vary():
     generator = torch.Generator().manual_seed(1)
     draws = [AugmentParams.from_generator(generator) for _ in range(400)]
-    for draw in draws:
-        assert sorted(name for name, _ in draw.jitter) == sorted(JITTER_RANGES)
-        assert all(JITTER_RANGES[name][0] <= amount <= JITTER_RANGES[name][1] for name, amount in draw.jitter)
-        assert abs(draw.degrees) <= 15
-        assert max(map(abs, draw.shift)) <= 1 / 16
-        assert 0.9 <= draw.scale <= 1.1
-        assert 0.001 <= draw.sigma <= 0.5
-    assert 120 < sum(draw.flip for draw in draws) < 280
-    assert len({tuple(name for name, _ in draw.jitter) for draw in draws}) > 100
+    for params in draws:
+        assert sorted(name for name, _ in params.jitter) == sorted(JITTER)
+        assert all(JITTER[name][1] <= amount <= JITTER[name][2] for name, amount in params.jitter)
+        assert abs(params.degrees) <= 15
+        assert max(map(abs, params.shift)) <= 1 / 16
+        assert 0.9 <= params.scale <= 1.1
+        assert 0.001 <= params.sigma <= 0.5
+    assert 120 < sum(params.flip for params in draws) < 280
+    assert len({tuple(name for name, _ in params.jitter) for params in draws}) > 100
 
 
 def test_the_same_generator_state_gives_the_same_bits():
-    images = some_images(3, 3, 16, 16)
-    first, second = (augment(images, AugmentParams.from_generator(torch.Generator().manual_seed(4))) for _ in range(2))
-    assert torch.equal(first, second)
+    images = random_images(3, 3, 16, 16)
+    assert torch.equal(augment(images, random_params()), augment(images, random_params()))
 
 
-def test_one_draw_serves_the_whole_batch_and_the_input_stays_as_it_was():
-    images = some_images(4, 3, 16, 16)
+def test_all_images_of_a_batch_share_the_parameters_and_the_input_is_not_changed():
+    images, params = random_images(4, 3, 16, 16), random_params()
     before = images.clone()
-    draw = AugmentParams.from_generator(torch.Generator().manual_seed(4))
-    noise_free = augment(images, draw) - augment(images.flip(0), draw).flip(0)
-    assert noise_free.abs().max() < 0.05  # they differ by the noise alone
+    difference = augment(images, params) - augment(images.flip(0), params).flip(0)
+    assert difference.abs().max() < 0.05  # the noise alone
     assert torch.equal(images, before)
 
 
-def test_grey_images_keep_their_one_channel():
-    images = some_images(2, 1, 16, 16)
-    augmented = augment(images, AugmentParams.from_generator(torch.Generator().manual_seed(4)))
+def test_images_with_one_channel_keep_one_channel():
+    images = random_images(2, 1, 16, 16)
+    augmented = augment(images, random_params())
     assert augmented.shape == images.shape
     assert not torch.equal(augmented, images)

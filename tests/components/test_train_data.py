@@ -1,4 +1,4 @@
-"""The training data at a method's hand."""
+"""Batches and hashes of training data."""
 
 from __future__ import annotations
 
@@ -24,54 +24,54 @@ def images() -> ArrayImages:
     return ArrayImages("numbered", pixels, np.arange(20) % 4, ["a", "b", "c", "d"])
 
 
-def numbers_of(batch: torch.Tensor) -> list[int]:
+def image_numbers(batch: torch.Tensor) -> list[int]:
     return (batch[:, 0, 0, 0] * 255).round().int().tolist()
 
 
-def test_a_drawn_batch_is_as_large_as_the_streams_and_has_its_own_labels(images):
+def test_a_drawn_batch_has_the_size_of_the_test_batch_and_its_own_labels(images):
     drawn, labels = TrainData(images).draw(LIKE, torch.Generator().manual_seed(1))
     assert drawn.shape == LIKE.shape
     assert drawn.dtype == LIKE.dtype
-    assert labels.tolist() == [number % 4 for number in numbers_of(drawn)]
+    assert labels.tolist() == [number % 4 for number in image_numbers(drawn)]
 
 
-def test_the_generator_alone_decides_what_is_drawn(images):
-    source = TrainData(images)
-    one, other = (numbers_of(source.draw(LIKE, torch.Generator().manual_seed(1))[0]) for _ in range(2))
-    assert one == other
+def test_the_generator_determines_the_drawn_images(images):
+    data = TrainData(images)
+    first, second = (image_numbers(data.draw(LIKE, torch.Generator().manual_seed(1))[0]) for _ in range(2))
+    assert first == second
     generator = torch.Generator().manual_seed(1)
-    assert numbers_of(source.draw(LIKE, generator)[0]) != numbers_of(source.draw(LIKE, generator)[0])
+    assert image_numbers(data.draw(LIKE, generator)[0]) != image_numbers(data.draw(LIKE, generator)[0])
 
 
-def test_batches_show_every_image_once_and_leave_out_what_fills_none(images):
-    seen = [numbers_of(batch) for batch, _ in TrainData(images).batches(100, 8, seed=0, like=LIKE)]
+def test_batches_contain_every_image_once_and_drop_an_incomplete_last_batch(images):
+    seen = [image_numbers(batch) for batch, _ in TrainData(images).batches(100, 8, seed=0, like=LIKE)]
     assert [len(batch) for batch in seen] == [8, 8]
     assert len({number for batch in seen for number in batch}) == 16
     (only,) = TrainData(images).batches(5, 8, seed=0, like=LIKE)
     assert len(only[0]) == 5
 
 
-def test_pixels_become_shares_of_255_with_channels_first():
+def test_pixels_are_divided_by_255_with_channels_first():
     pixels = np.zeros((1, 2, 3, 3), dtype=np.uint8)
     pixels[0, 1, 2] = (0, 51, 255)
-    source = TrainData(ArrayImages("one", pixels, [0], ["a"]))
-    drawn, _ = source.draw(torch.empty(1, 3, 2, 3), torch.Generator())
+    data = TrainData(ArrayImages("one", pixels, [0], ["a"]))
+    drawn, _ = data.draw(torch.empty(1, 3, 2, 3), torch.Generator())
     torch.testing.assert_close(drawn[0, :, 1, 2], torch.tensor([0, 0.2, 1]))
 
 
-def test_another_size_is_refused(images):
-    with pytest.raises(UsageError, match=r"\(3, 16, 16\), those of the stream \(3, 8, 8\)"):
+def test_images_of_another_size_are_an_error(images):
+    with pytest.raises(UsageError, match=r"shape \(3, 16, 16\), the test images have shape \(3, 8, 8\)"):
         TrainData(images).draw(torch.empty(2, 3, 8, 8), torch.Generator())
 
 
 def test_copies_share_the_images(images):
-    source = TrainData(images, Path("somewhere"))
-    assert copy.deepcopy(source) is source
-    assert TrainData.of(source) is source
+    data = TrainData(images, Path("somewhere"))
+    assert copy.deepcopy(data) is data
+    assert TrainData.of(data) is data
     assert TrainData.of(images).cache is None
 
 
-def test_the_hash_is_the_datasets_own_or_counted_from_its_content(images):
+def test_the_hash_is_that_of_the_dataset_or_computed_from_its_content(images):
     assert TrainData(images).sha256 == images.content_sha256
 
     class WithoutHash(SyntheticDataset):
@@ -83,6 +83,6 @@ def test_the_hash_is_the_datasets_own_or_counted_from_its_content(images):
     assert TrainData(dataset).sha256 == TrainData(same).sha256 != TrainData(other).sha256
 
 
-def test_what_has_not_the_face_of_a_dataset_is_refused_with_what_it_lacks():
+def test_a_missing_attribute_is_an_error_that_names_it():
     with pytest.raises(UsageError, match="list without labels, images, num_classes, metadata"):
         TrainData([1, 2])
