@@ -114,12 +114,15 @@ class ProcessRunner:
         return self
 
     def __exit__(self, *error: Any) -> None:
+        failed = error[0] is not None
         try:
-            if error[0] is not None:
-                self._terminate_workers()  # after saving their state; a second Ctrl-C does not wait for that
-            self._threads.shutdown(cancel_futures=True)
+            if failed:
+                self._terminate_workers()  # they save their state first
+            self._threads.shutdown(cancel_futures=failed)
+        except BaseException:
+            self._terminate_workers()  # a second Ctrl-C: they end without saving
+            raise
         finally:
-            self._terminate_workers()
             for worker in self._workers:
                 worker.pool.shutdown()
 
