@@ -25,8 +25,8 @@ from driftlaw.files import atomic_path
 PER_CLASS = 200
 # The rule and the strings in `choose` are part of the published file: they keep their wording.
 RULE = (
-    "A class gives its images i with the smallest sha256 of \u00abdriftlaw cifar10-embedded choice i\u00bb, ranked by it; "
-    "the order is by rank, then by the sha256 of \u00abdriftlaw cifar10-embedded order i\u00bb, "
+    "A class gives its images i with the smallest sha256 of \u00abdriftlaw cifar10-embedded choice i\u00bb, "
+    "ranked by it; the order is by rank, then by the sha256 of \u00abdriftlaw cifar10-embedded order i\u00bb, "
     "so that every ten images in a row hold each class once."
 )
 
