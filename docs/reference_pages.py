@@ -82,9 +82,12 @@ def differences(kind: type[Adapter]) -> str:
 
 
 def own_settings(kind: type[Adapter]) -> list[str]:
-    """Return the names of the settings that a method declares itself, in the order of its file."""
+    """Return the names of a method's settings without the shared ones; those of its own file come first."""
     shared = {*BatchStatsSettings.model_fields, *ExecutionSettings.model_fields}
-    return [name for name in kind.Config.model_fields if name not in shared or name in kind.Config.__annotations__]
+    declared = [name for base in kind.Config.__mro__ for name in vars(base).get("__annotations__", {})]
+    own = set(kind.Config.__annotations__)
+    names = [name for name in dict.fromkeys(declared) if name in kind.Config.model_fields]
+    return [name for name in names if name in own or name not in shared]
 
 
 def _requirements(kind: type[Adapter]) -> str:
