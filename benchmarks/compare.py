@@ -111,15 +111,15 @@ class Checkout:
 
     def commit(self) -> str | None:
         """Return the commit of the checkout, with ``+changes`` if files differ from it; None outside of git."""
-        git = ["git", "-C", str(self.path)]
+
+        def git(*words: str) -> str:
+            command = ["git", "-C", str(self.path), *words]
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
         try:
-            head = subprocess.run(
-                [*git, "rev-parse", "--short=9", "HEAD"], capture_output=True, text=True, check=True
-            ).stdout
-            changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
+            return git("rev-parse", "--short=9", "HEAD") + ("+changes" if git("status", "--porcelain") else "")
         except (OSError, subprocess.CalledProcessError):
             return None
-        return head.strip() + ("+changes" if changes.strip() else "")
 
     def __enter__(self) -> Checkout:
         return self

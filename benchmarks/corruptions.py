@@ -117,7 +117,7 @@ def _reference_speed(images: Tensor, name: str, severity: int) -> float:
 
     def corrupt_all() -> None:
         for number, array in enumerate(arrays):
-            reference.corrupt(array, name, parameters, reference.Dice(number))
+            reference.corrupt(array, name, parameters, reference.ImageRng(number))
 
     return _per_second(corrupt_all, len(arrays), torch.device("cpu"))
 
