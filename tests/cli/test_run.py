@@ -123,13 +123,23 @@ main()
 """
 
 
+INTERRUPTED_RUN = ["--methods", "law", "--set", "stream.batch_size=4", "--checkpoint-seconds", "0"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(weights, tmp_path_factory) -> Path:
+    """Return the record of the run without an interruption."""
+    out = tmp_path_factory.mktemp("undisturbed")
+    assert call(command(weights, out, *INTERRUPTED_RUN)).returncode == 0
+    (record,) = out.glob("*.jsonl")
+    return record
+
+
 @pytest.mark.parametrize(
     ("number", "exit_code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
-def test_an_interrupted_run_resumes_and_ends_with_the_same_record(weights, tmp_path, number, exit_code):
-    more = ["--methods", "law", "--set", "stream.batch_size=4", "--checkpoint-seconds", "0"]
-    assert call(command(weights, tmp_path / "undisturbed", *more)).returncode == 0
-    python, _, _, *arguments = command(weights, tmp_path / "interrupted", *more)
+def test_an_interrupted_run_resumes_and_ends_with_the_same_record(weights, tmp_path, undisturbed, number, exit_code):
+    python, _, _, *arguments = command(weights, tmp_path / "interrupted", *INTERRUPTED_RUN)
     interrupted = call([python, "-c", SIGNAL_AFTER_SIX_STEPS, str(int(number)), *arguments])
     assert interrupted.returncode == exit_code, interrupted.stderr
     assert ("Run the same command to resume." in interrupted.stderr) == (number != signal.SIGKILL)
@@ -137,7 +147,6 @@ def test_an_interrupted_run_resumes_and_ends_with_the_same_record(weights, tmp_p
     assert b'"closing"' not in record.read_bytes()
     resumed = call([python, "-m", "driftlaw", *arguments])
     assert resumed.returncode == 0, resumed.stderr
-    (undisturbed,) = (tmp_path / "undisturbed").glob("*.jsonl")
     assert without_timings(record) == without_timings(undisturbed)
     assert record.name == undisturbed.name
 
