@@ -1,14 +1,16 @@
 """tools/make_embedded.py."""
 
 import hashlib
+import json
 
 import numpy as np
 import pytest
 
 from driftlaw.datasets import ArrayImages
-from driftlaw.datasets.embedded import read_embedded
+from driftlaw.datasets.embedded import STEM, read_embedded
 from driftlaw.errors import DataError
-from tools.make_embedded import choose, write_embedded
+from driftlaw.paths import ASSETS
+from tools.make_embedded import RULE, choose, write_embedded
 
 
 def test_written_files_are_read_back(tmp_path):
@@ -39,3 +41,8 @@ def test_choice_follows_the_rule():
 def test_too_few_images_of_a_class_raise():
     with pytest.raises(DataError, match="Class 1 has 1 images; expected at least 2"):
         choose(np.array([0, 0, 1]), 2)
+
+
+def test_rule_is_the_one_in_the_embedded_file():
+    notes = json.loads((ASSETS / f"{STEM}.json").read_text())
+    assert notes["rule"] == RULE
