@@ -1,1 +1,1 @@
-"""Benchmarks of driftlaw. They are not part of the wheel: run ``python -m benchmarks`` in a clone."""
+"""Benchmarks of driftlaw and training of source models, not part of the wheel: ``python -m benchmarks`` in a clone."""

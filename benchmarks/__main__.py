@@ -11,14 +11,15 @@ import typer
 from benchmarks import options
 from benchmarks.options import ProgressCallback, command_line, report_result
 from benchmarks.step_commands import diagnostics, memory, roofline, scaling, step
+from benchmarks.train.command import train
 
 app = typer.Typer(
-    help="Measure time, memory and errors of driftlaw's methods against straightforward implementations.",
+    help="Measure time, memory and errors of driftlaw's methods; train source models.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (step, memory, scaling, roofline, diagnostics):
+for command in (step, memory, scaling, roofline, diagnostics, train):
     app.command()(command)
 
 
@@ -207,9 +208,9 @@ def main() -> None:
     words = sys.argv[1:]
     try:
         app(args=repeat_options(words) if words[:1] == ["compare"] else words, prog_name="python -m benchmarks")
-    except DriftlawError as error:
+    except (DriftlawError, OSError) as error:
         typer.echo(f"benchmarks: {error}", err=True)
-        sys.exit(error.exit_code)
+        sys.exit(error.exit_code if isinstance(error, DriftlawError) else 1)
 
 
 if __name__ == "__main__":

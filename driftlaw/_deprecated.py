@@ -44,8 +44,7 @@ models.catalogue:models.registry models.folding:models.fold_batch_norm models.fo
 models.libraries:models.hub models.loading:models.load models.normalise:models.normalize places:paths
 probes:profiling,hardware processor:hardware records.measures:records.metrics reports.comparison:reports.published
 reports.measures:reports.columns reports.paper:reports.published streams.orders:streams.ordering
-streams.pixels:streams.image_cache streams.sources:datasets.torch_dataset training.augmentations:training.augment
-training.objectives:training.loss
+streams.pixels:streams.image_cache streams.sources:datasets.torch_dataset
 """)
 """Old modules of the package, and the modules that now have their names. Other sub-modules keep their name."""
 
@@ -66,7 +65,7 @@ collected:combined_error cross_entropy_between:soft_cross_entropy export_network
 float64_models_work:supports_float64 follow:ema_update
 input_and_the_callers_model_stay_as_they_were:input_and_model_are_unchanged is_of_a_library:is_hub_name
 it_says_what_it_is:declares_metadata learning:trainable let_learn:require_grad_ load_from_library:load_hub_model
-loss_of:training_loss make_normalise:make_normalize method_facts:method_info
+make_normalise:make_normalize method_facts:method_info
 modes_around_it_change_nothing:independent_of_grad_and_train_mode
 no_stale_gradient_is_left_behind:leaves_no_gradients
 only_what_it_says_learns_has_moved:updates_only_declared_parameters

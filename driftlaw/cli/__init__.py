@@ -58,9 +58,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, reproduce, tune, report, corrupt, train, export, check, doctor):
+for command in (run, reproduce, tune, report, corrupt, export, check, doctor):
     app.command()(command)
 app.command("list")(list_command)
+app.command(hidden=True, add_help_option=False, context_settings={"ignore_unknown_options": True})(train)
 app.add_typer(data_app, name="data")
 
 

@@ -37,7 +37,7 @@ TRAINED_WITH_AUGMIX = ("resnext_29_4x32", "wrn_40_2")
 TRAINED_ON = ("cifar10", "cifar100")
 """Datasets in the names of the benchmark models; any other suffix was chosen by the user."""
 LARGEST_TRAINED = 32
-"""Side of the largest images that ``driftlaw train`` supports."""
+"""Side of the largest images that the training command of the repository supports."""
 
 
 def list_weights(folder: str | os.PathLike[str] | None = None) -> dict[str, Path]:
@@ -159,12 +159,12 @@ def _find(name_or_path: str | os.PathLike[str], folder: str | os.PathLike[str] |
     stem = name.removesuffix(".safetensors")
     suffix = stem.partition("-")[2]
     dataset = next((known for known in reversed(TRAINED_ON) if suffix.startswith(known)), TRAINED_ON[0])
-    command = f"driftlaw train --dataset {dataset} --model {architecture}"
+    command = f"python -m benchmarks train --dataset {dataset} --model {architecture}"
     if architecture in TRAINED_WITH_AUGMIX:
         command += " --set augmentation=augmix --set normalise=half"
     if suffix not in ("", dataset):  # a name that the user chose
         command += f" --out {shlex.quote(str(weights_folder / f'{stem}.safetensors'))}"
-    raise UsageError(f"{missing} Train them with `{command}`, or pass the path of a file.")
+    raise UsageError(f"{missing} Pass the path of a file, or in a checkout of driftlaw train them with `{command}`.")
 
 
 class _Content(NamedTuple):

@@ -13,10 +13,7 @@ from typer.testing import CliRunner
 from driftlaw import __version__, cli
 from driftlaw.errors import DataError, DriftlawError, UsageError
 
-COMMANDS = [
-    *("run", "reproduce", "tune", "report", "data", "corrupt"),
-    *("train", "export", "check", "list", "doctor"),
-]
+COMMANDS = ["run", "reproduce", "tune", "report", "data", "corrupt", "export", "check", "list", "doctor"]
 
 
 def python(*words, **more):

@@ -39,7 +39,7 @@ def test_without_data_the_embedded_fallback_is_used_and_reported(first):
     folder, done = first
     assert done.returncode == 0, done.stderr
     assert "driftlaw: ! cifar10-c cannot be run here" in done.stderr
-    assert "driftlaw train --dataset cifar10 --model wrn_28_10" in done.stderr
+    assert "python -m benchmarks train --dataset cifar10 --model wrn_28_10" in done.stderr
     assert "[3/3] embedded law seed 1:" in done.stderr
     for text in ("table1, embedded", "BN-1", "LAW", "cifar10-embedded test", "wrn_16_1", "40 images per domain"):
         assert text in done.stdout
@@ -86,7 +86,7 @@ def test_records_are_reused_in_another_experiment(first, again):
 def test_no_possible_run_is_an_error_that_names_what_is_missing(first, again):
     done = again("fig1b", "--seeds", "1", "--methods", "source")
     assert isinstance(done.exception, DataError)
-    assert "driftlaw train --dataset cifar100" in done.stderr
+    assert "python -m benchmarks train --dataset cifar100" in done.stderr
 
 
 @pytest.mark.parametrize(

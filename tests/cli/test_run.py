@@ -83,7 +83,7 @@ def test_a_dry_run_writes_nothing(weights, tmp_path):
         (["--set", "stream.severity=7"], "severity"),
         (["--seeds", "one"], "--seeds"),
         (["--device", "cuda:99"], "cuda:99"),
-        (["--set", "model.weights=wrn_28_10-cifar10"], "driftlaw train"),
+        (["--set", "model.weights=wrn_28_10-cifar10"], "python -m benchmarks train"),
         (["--set", "stream.dataset=cifar11"], "Did you mean 'cifar10"),
     ],
 )

@@ -26,7 +26,7 @@ def test_problems_name_the_commands_that_solve_them(tmp_path):
     (spec,) = specs_of("table1", methods=["law"])
     images, model = AssetInventory(tmp_path).problems(spec)
     assert "driftlaw data get cifar10" in images
-    assert "driftlaw train --dataset cifar10 --model wrn_28_10" in model
+    assert "python -m benchmarks train --dataset cifar10 --model wrn_28_10" in model
 
 
 def test_missing_training_data_is_a_problem_only_for_methods_that_need_it(tmp_path, weights):

@@ -67,7 +67,7 @@ def test_the_fallback_is_used_if_nothing_of_a_benchmark_is_available(inventory, 
     specs = plan_experiment("table1", seeds=[1], methods=["source", "gtta"])
     plan = plan_execution(specs, tmp_path, inventory)
     assert [spec.preset for spec in plan.to_run] == ["embedded"]
-    assert "driftlaw train" in plan.fallbacks[0]
+    assert "python -m benchmarks train" in plan.fallbacks[0]
     assert {spec.preset for spec, _ in plan.skipped} == {"embedded", "cifar100-c", "imagenet-c"}
     assert len(plan.skipped_by_reason()) == 3
 

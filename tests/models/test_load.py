@@ -243,23 +243,26 @@ def test_environment_variable_sets_the_data_directory(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "command"),
     [
-        ("wrn_28_10", "driftlaw train --dataset cifar10 --model wrn_28_10"),
+        ("wrn_28_10", "--dataset cifar10 --model wrn_28_10"),
         (
             "wrn_40_2-cifar100",
-            "driftlaw train --dataset cifar100 --model wrn_40_2 --set augmentation=augmix --set normalise=half",
+            "--dataset cifar100 --model wrn_40_2 --set augmentation=augmix --set normalise=half",
         ),
         (
             "wrn_28_10-longer",
-            "driftlaw train --dataset cifar10 --model wrn_28_10 --out .*/wrn_28_10-longer.safetensors",
+            "--dataset cifar10 --model wrn_28_10 --out .*/wrn_28_10-longer.safetensors",
         ),
         (
             "wrn_40_2-cifar100-200epochs.safetensors",
-            "driftlaw train --dataset cifar100 --model wrn_40_2 .*=augmix .* --out .*-200epochs.safetensors",
+            "--dataset cifar100 --model wrn_40_2 .*=augmix .* --out .*-200epochs.safetensors",
         ),
     ],
 )
 def test_missing_weights_raise_with_the_training_command(tmp_path, name, command):
-    with pytest.raises(UsageError, match=f"The weights '{name}' are not in .*weights. Train them with `{command}`"):
+    advice = (
+        f"Pass the path of a file, or in a checkout of driftlaw train them with `python -m benchmarks train {command}`"
+    )
+    with pytest.raises(UsageError, match=f"The weights '{name}' are not in .*weights. {advice}"):
         load_model(name, folder=tmp_path)
 
 

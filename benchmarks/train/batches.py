@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from driftlaw.training.augment import crop_and_flip
-from driftlaw.training.augmix import Chains, augmix
-from driftlaw.training.recipe import Recipe
+from benchmarks.train.augment import crop_and_flip
+from benchmarks.train.augmix import Chains, augmix
+from benchmarks.train.recipe import Recipe
 
 CHUNK_VALUES = 8192 * 3 * 32 * 32
 """Image values that a GPU augments at once. AugMix launches about 800 small kernels for any number of images. With

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.train.augment import crop_and_flip
+from benchmarks.train.augmix import DEPTH, NO_OPERATION, OPERATIONS, WIDTH, Chains, augmix
 from driftlaw.datasets import load_dataset
-from driftlaw.training.augment import crop_and_flip
-from driftlaw.training.augmix import DEPTH, NO_OPERATION, OPERATIONS, WIDTH, Chains, augmix
 from tests.reference import augmix as reference
 
 

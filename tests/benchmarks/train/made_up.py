@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
+from benchmarks.train import Recipe, Training
 from driftlaw.datasets import ArrayImages
-from driftlaw.training import Recipe, Training
 
 CPU = torch.device("cpu")
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from driftlaw.training import Recipe
-from driftlaw.training.augment import crop_and_flip
-from driftlaw.training.batches import AugmentedBatches, steps_per_chunk
-from tests.training.made_up import TRAIN
+from benchmarks.train import Recipe
+from benchmarks.train.augment import crop_and_flip
+from benchmarks.train.batches import AugmentedBatches, steps_per_chunk
+from tests.benchmarks.train.made_up import TRAIN
 
 IMAGES = torch.from_numpy(TRAIN.images(range(48))).permute(0, 3, 1, 2)
 LABELS = torch.from_numpy(TRAIN.labels)

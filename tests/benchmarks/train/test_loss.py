@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from driftlaw.training.loss import jensen_shannon, training_loss
+from benchmarks.train.loss import jensen_shannon, training_loss
 from tests.reference import augmix as reference
 
 

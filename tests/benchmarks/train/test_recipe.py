@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from benchmarks.train import Recipe
 from driftlaw.errors import UsageError
 from driftlaw.settings import parse
-from driftlaw.training import Recipe
 
 
 def test_the_rate_rises_for_an_epoch_and_falls_along_a_cosine():

@@ -7,13 +7,13 @@ import signal
 import pytest
 import torch
 
+from benchmarks.train import Recipe, Training, loop, train
 from driftlaw import hardware
 from driftlaw.errors import DataError, UsageError
 from driftlaw.files import sha256_of
 from driftlaw.models import load_model, weights_sha256
 from driftlaw.records import read_lines
-from driftlaw.training import Recipe, Training, loop, train
-from tests.training.made_up import CPU, TEST, TRAIN, make_training
+from tests.benchmarks.train.made_up import CPU, TEST, TRAIN, make_training
 
 
 def without_timing(path):
@@ -25,13 +25,13 @@ def without_timing(path):
 
 def test_a_small_training_learns_and_writes_weights_and_record(tmp_path):
     lines = []
-    training = make_training(tmp_path, command="driftlaw train")
+    training = make_training(tmp_path, command="python -m benchmarks train")
     closing = train(training, progress=lines.append)
     assert closing["accuracy"] > 90
     assert sorted(os.listdir(tmp_path)) == ["net.safetensors", "net.train.jsonl"]
     header, *epochs, last = read_lines(training.record)
     assert header["format"] == "driftlaw-train-1"
-    assert (header["model"], header["seed"], header["command"]) == ("wrn_10_1", 0, "driftlaw train")
+    assert (header["model"], header["seed"], header["command"]) == ("wrn_10_1", 0, "python -m benchmarks train")
     assert header["dataset"] == TRAIN.metadata()
     assert header["recipe"] == training.recipe.model_dump(mode="json")
     assert header["precision"] == "float32"

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from driftlaw.training.augment import crop_and_flip
+from benchmarks.train.augment import crop_and_flip
 from tests.reference import crop_and_flip as reference
 
 

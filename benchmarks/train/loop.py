@@ -14,6 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from benchmarks.train.batches import AugmentedBatches
+from benchmarks.train.loss import training_loss
+from benchmarks.train.recipe import Recipe
 from driftlaw.checkpoints import deferred_interrupts, load_checkpoint, save_checkpoint
 from driftlaw.datasets import ImageDataset
 from driftlaw.errors import DataError
@@ -22,9 +25,6 @@ from driftlaw.files import sha256_of
 from driftlaw.hardware import environment, usable_precision
 from driftlaw.models import build_model, save_model, weights_sha256
 from driftlaw.records import RecordWriter
-from driftlaw.training.batches import AugmentedBatches
-from driftlaw.training.loss import training_loss
-from driftlaw.training.recipe import Recipe
 
 FORMAT = "driftlaw-train-1"
 CHECKPOINT_SECONDS = 30.0  # smallest time between two checkpoints
