@@ -108,7 +108,7 @@ class Adapter(AdapterState, ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a copy or a pickle, which contains no compiled code."""
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._executor.compile(self.model)
 
     # --- hooks that a method writes ------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ class AdapterState(nn.Module):
             count_steps_on_device(optimizer)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._initial_state["tensors"] = {name: fn(value) for name, value in self._initial_state["tensors"].items()}
         for optimizer in attributes_of_type(self, Optimizer).values():
             optimizer.load_state_dict(optimizer.state_dict())  # moves its moments to the parameters' device
@@ -141,10 +141,9 @@ def snapshot(adapter: AdapterState) -> dict[str, Any]:
     Frozen parameters of the model are left out, so that a snapshot does not need the memory of a second model.
     """
     frozen = {f"model.{name}" for name, value in adapter.model.named_parameters() if not value.requires_grad}
-    tensors = {name: value for name, value in adapter.named_parameters() if name not in frozen}
-    tensors |= dict(adapter.named_buffers())
-    state = {"tensors": {name: value.detach() for name, value in tensors.items()}, "extra": adapter.get_extra_state()}
-    return copy.deepcopy(state)
+    named = [*adapter.named_parameters(), *adapter.named_buffers()]
+    tensors = {name: value.detach() for name, value in named if name not in frozen}
+    return copy.deepcopy({"tensors": tensors, "extra": adapter.get_extra_state()})
 
 
 @torch.no_grad()
@@ -152,7 +151,7 @@ def restore(adapter: AdapterState, state: Mapping[str, Any]) -> None:
     """Set an adapter back, in place, to what ``snapshot`` returned; its image window is emptied."""
     if adapter.window is not None:
         adapter.window.clear()
-    own = dict(adapter.named_parameters()) | dict(adapter.named_buffers())
+    own = dict([*adapter.named_parameters(), *adapter.named_buffers()])
     for name, value in state["tensors"].items():
         own[name].copy_(value)
     adapter.set_extra_state(state["extra"])

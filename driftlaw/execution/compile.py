@@ -33,7 +33,8 @@ def compile_network(model: nn.Module) -> bool:
             "compiled=True needs a C++ compiler (g++, or the one named by CXX), and none was found. Steps run eagerly."
         )
         return False
-    model._compiled_call_impl = partial(_compiled_call(type(model), on_cpu), model)  # like Module.compile; see _call
+    call = _compiled_call(type(model), on_cpu)  # type: ignore[arg-type]  # mypy does not see that classes are hashable
+    model._compiled_call_impl = partial(call, model)  # like Module.compile; see _call
     return True
 
 
@@ -82,9 +83,9 @@ def compile_context(compiled: bool) -> Iterator[None]:
     import torch._functorch.config
 
     limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"
-    shapes = torch._dynamo.config.patch({limit: MAX_SHAPES})  # type: ignore[attr-defined]
+    shapes = torch._dynamo.config.patch({limit: MAX_SHAPES})
     kept = {"donated_buffer": False} if hasattr(torch._functorch.config, "donated_buffer") else {}
-    with shapes, torch._functorch.config.patch(kept):  # type: ignore[attr-defined]
+    with shapes, torch._functorch.config.patch(kept):
         yield
 
 
@@ -129,7 +130,7 @@ def _inductor_options(on_cpu: bool) -> dict[str, Any]:
     except ImportError:
         return options
 
-    class ReluMaskPass(CustomGraphPass):  # type: ignore[misc]
+    class ReluMaskPass(CustomGraphPass):
         """Applies ``relu_mask_from_input``."""
 
         def __call__(self, graph: torch.fx.Graph) -> None:

@@ -53,7 +53,7 @@ class Executor:
         """Return the model in the memory format that the settings ask for."""
         self.channels_last = use_channels_last(self.memory_format, model)
         self._format_confirmed = not self.channels_last
-        return model.to(memory_format=torch.channels_last) if self.channels_last else model  # type: ignore[call-overload,no-any-return]
+        return model.to(memory_format=torch.channels_last) if self.channels_last else model  # type: ignore[call-overload]
 
     def compile(self, model: nn.Module) -> None:
         """Compile the model if the settings ask for it."""
@@ -177,15 +177,8 @@ class Executor:
     ) -> TwoPassResult:
         """Run ``two_pass`` with the engine for this device.
 
-        Args:
-            network: see ``two_pass``.
-            names: names of all trainable parameters of the network.
-            parameters: see ``two_pass``.
-            images: see ``two_pass``.
-            augment: see ``two_pass``.
-            loss: see ``two_pass``.
-            probe: see ``two_pass``.
-            independent: whether the two passes may run at the same time.
+        ``names`` are those of all trainable parameters of the network. ``independent`` says whether the two passes may
+        run at the same time. The other arguments are those of ``two_pass``.
         """
         engine = self.engine or self._choose_engine(network, names, images, independent)
         return two_pass(network, parameters, images, augment, loss, probe, engine)

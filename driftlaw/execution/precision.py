@@ -19,7 +19,7 @@ def use_bf16(mode: str, device: torch.device, dtype: torch.dtype) -> bool:
     if mode == "float32" or torch.is_autocast_enabled(device.type) or dtype != torch.float32:
         return False
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return mode == "bf16" and hardware.runs_bf16()
 
 

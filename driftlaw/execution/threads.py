@@ -102,7 +102,7 @@ def can_use_threads() -> bool:
     observed = (
         torch._C._len_torch_dispatch_stack() > 0  # a FLOP counter
         or torch._C._len_torch_function_stack() > 0  # a default device
-        or torch.autograd._profiler_enabled()
+        or torch._C._autograd._profiler_enabled()
     )
     return threads >= 2 and threads % 2 == 0 and not observed
 

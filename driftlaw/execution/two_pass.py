@@ -69,14 +69,7 @@ def recompute(
 ) -> TwoPassResult:
     """Keep one autograd graph in memory at a time: the second forward pass runs twice, first without a graph.
 
-    Args:
-        network: the network of the first pass.
-        parameters: its parameters.
-        images: the batch.
-        augment: makes the second batch. None: there is no second pass.
-        loss: the loss.
-        probe: the probe.
-        second: network and parameters of the second pass, if they are not those of the first.
+    ``second`` has network and parameters of the second pass, if they are not those of the first.
     """
     if augment is None:
         return sequential(network, parameters, images, None, loss, probe)

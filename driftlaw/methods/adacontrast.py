@@ -143,8 +143,9 @@ class AdaContrast(Adapter, name="adacontrast"):
         logits, features = logits_and_features(self.model, query)
         negatives = self.queue.filled() & (labels.unsqueeze(1) != self.queue.labels)
         contrast = info_nce(features, keys, self.queue.similarities(features), negatives, self.config.temperature)
-        return (
+        loss: Tensor = (
             self.config.classification_weight * F.cross_entropy(logits, labels)
             + self.config.contrast_weight * contrast
             + self.config.diversity_weight * negative_diversity(logits)
         )
+        return loss

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -87,7 +88,7 @@ class Cotta(Adapter, name="cotta"):
         if drawn.augmentations:
             # One pass per copy: copies in one pass would share their batch statistics.
             copies = (self.inference(self.teacher, augment(images, each)) for each in drawn.augmentations)
-            target = sum(copies) / len(drawn.augmentations)
+            target = reduce(torch.add, copies) / len(drawn.augmentations)
         else:
             target = self.inference(self.teacher, images)
         loss = symmetric_cross_entropy if self.config.symmetric else soft_cross_entropy

@@ -48,6 +48,8 @@ class Law(Adapter, name="law"):
     paper = "Layer-wise auto-weighting for non-stationary test-time adaptation, WACV 2024"
     adapts = "convolutions and norm layers, each tensor at its own rate"
     forward_cost, backward_cost = 2, 6
+    fisher: Tensor
+    moving: Tensor
 
     class Config(ScheduleSettings):
         """Settings of LAW; the defaults are the paper's for CIFAR-10-C."""
@@ -115,7 +117,7 @@ class Law(Adapter, name="law"):
             return per_sample_fisher(self.model, dict(zip(self.trainable_names, parameters, strict=True)), images)
         scores = score(logits, parameters)  # Eq. 2
         if stale := self.parameter_state("stale"):
-            scores = torch._foreach_add(scores, stale)
+            scores = list(torch._foreach_add(scores, stale))
         return mean_squares(scores, self.groups.sizes)  # Eq. 3
 
     def _layer_weights(self, information: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -128,8 +130,8 @@ class Law(Adapter, name="law"):
         if augmented_logits is None:
             return entropy(logits)
         target = logits.detach() if self.config.detach_target else logits
-        consistency = soft_cross_entropy(target, augmented_logits)  # Eq. 8
-        return entropy(logits) + self.config.consistency_weight * consistency  # Eq. 9
+        consistency: Tensor = self.config.consistency_weight * soft_cross_entropy(target, augmented_logits)  # Eq. 8
+        return entropy(logits) + consistency  # Eq. 9
 
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
         """Predict, weigh the groups by their Fisher information, and take one step."""
