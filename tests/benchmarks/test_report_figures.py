@@ -32,7 +32,7 @@ def test_a_bar_says_its_milliseconds_and_its_ratio():
     assert "law 5 ms" in times.description
 
 
-def test_a_floor_says_how_far_above_it_the_step_stands():
+def test_a_roofline_figure_shows_the_ratio_of_step_and_bound():
     (picture,) = draw_bench(bench_records.roofline())
     assert "5 ms · 2.0× the limit" in texts(picture.svg)
 

@@ -92,7 +92,7 @@ def test_a_fused_update_equals_the_plain_one():
 
 
 @needs_gpu
-def test_on_a_gpu_compiled_steps_move_weights_as_eager_ones():
+def test_on_a_gpu_compiled_steps_update_weights_as_eager_ones():
     eager, compiled = (
         driftlaw.adapt(network().cuda(), "law", compiled=how, precision="float32") for how in (False, True)
     )

@@ -1,4 +1,4 @@
-"""AdaContrast against the version written by hand, in float64, and what it promises."""
+"""AdaContrast against its reference implementation, in float64, and its properties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RMT against the version written by hand, in float64, and when it looks at the source."""
+"""RMT against its reference implementation, in float64, and its use of the training data."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ AFTER_WARM_UP = 1e-8  # relative error of the moments of the warm-up, whose weig
 
 
 class CountedImages(ArrayImages):
-    """Tells how many images it was asked for."""
+    """Counts the images that were read."""
 
-    asked = 0
+    images_read = 0
 
     def images(self, indices):
-        self.asked += len(indices)
+        self.images_read += len(indices)
         return super().images(indices)
 
 
 @pytest.fixture
-def source() -> CountedImages:
+def train_data() -> CountedImages:
     generator = np.random.default_rng(0)
     pixels = generator.integers(256, size=(40, 16, 16, 3), dtype=np.uint8)
-    return CountedImages("made-up", pixels, np.arange(40) % 4, ["a", "b", "c", "d"], {"sha256": "f" * 64})
+    return CountedImages("synthetic", pixels, np.arange(40) % 4, ["a", "b", "c", "d"], {"sha256": "f" * 64})
 
 
-def picked(source: ArrayImages, numbers: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
-    pixels = torch.from_numpy(source.images(numbers.numpy())).double().permute(0, 3, 1, 2) / 255
-    return pixels, source.labels[numbers.numpy()].tolist()
+def picked(train_data: ArrayImages, numbers: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
+    pixels = torch.from_numpy(train_data.images(numbers.numpy())).double().permute(0, 3, 1, 2) / 255
+    return pixels, train_data.labels[numbers.numpy()].tolist()
 
 
-def in_order(source: ArrayImages, count: int) -> list[tuple[torch.Tensor, list[int]]]:
-    order = torch.randperm(len(source), generator=torch.Generator().manual_seed(0))
-    return [picked(source, numbers) for numbers in order[:count].split(8)]
+def in_order(train_data: ArrayImages, count: int) -> list[tuple[torch.Tensor, list[int]]]:
+    order = torch.randperm(len(train_data), generator=torch.Generator().manual_seed(0))
+    return [picked(train_data, numbers) for numbers in order[:count].split(8)]
 
 
 @pytest.mark.parametrize(
@@ -62,12 +62,12 @@ def in_order(source: ArrayImages, count: int) -> list[tuple[torch.Tensor, list[i
     ],
     ids=str,
 )
-def test_warm_up_and_steps_equal_the_reference(network, source, settings):
-    adapter = driftlaw.adapt(network, "rmt", seed=7, train_data=source, **SMALL | settings)
+def test_warm_up_and_steps_equal_the_reference(network, train_data, settings):
+    adapter = driftlaw.adapt(network, "rmt", seed=7, train_data=train_data, **SMALL | settings)
     reference = ReferenceRmt(network, adapter.projector, **{k: v for k, v in settings.items() if k != "warm_up_images"})
-    reference.compute_prototypes(in_order(source, 40), 4)
+    reference.compute_prototypes(in_order(train_data, 40), 4)
     if not settings.get("source_free") and settings.get("warm_up_images") != 0:
-        reference.warm_up([images for images, _ in in_order(source, 24)])
+        reference.warm_up([images for images, _ in in_order(train_data, 24)])
     generator = copy.deepcopy(adapter.generator).clone_state()  # the projector has been drawn from it already
     adapter.warm_up(batches(1)[0])
     torch.testing.assert_close(adapter.prototypes, torch.stack(reference.prototypes), rtol=0, atol=1e-12)
@@ -81,7 +81,7 @@ def test_warm_up_and_steps_equal_the_reference(network, source, settings):
         augmented = augment(images, AugmentParams.from_generator(generator))
         replay = (None, None)
         if not settings.get("source_free"):
-            replay = picked(source, torch.randint(len(source), (6,), generator=generator))
+            replay = picked(train_data, torch.randint(len(train_data), (6,), generator=generator))
         logits = reference.step(images, augmented, *replay)
         torch.testing.assert_close(adapter(images), logits, rtol=0, atol=1e-12)
         for actual, expected in ((adapter.model, reference.student), (adapter.projector, reference.projector)):
@@ -93,27 +93,27 @@ def test_warm_up_and_steps_equal_the_reference(network, source, settings):
         copy_parameters(adapter.teacher, reference.teacher)
 
 
-def test_the_constructor_does_not_read_the_training_data(network, source):
-    driftlaw.adapt(network, "rmt", train_data=source)
-    assert source.asked == 0
+def test_the_constructor_does_not_read_the_training_data(network, train_data):
+    driftlaw.adapt(network, "rmt", train_data=train_data)
+    assert train_data.images_read == 0
     assert not cache_dir().exists()
 
 
-def test_prototypes_and_warm_up_are_made_once_for_all_seeds(network, source):
-    first = driftlaw.adapt(network, "rmt", train_data=source, seed=1, **SMALL)
+def test_prototypes_and_warm_up_are_cached_for_all_seeds(network, train_data):
+    first = driftlaw.adapt(network, "rmt", train_data=train_data, seed=1, **SMALL)
     first(batches(1)[0])
-    assert source.asked == 40 + 24 + 6
-    second = driftlaw.adapt(network, "rmt", train_data=source, seed=2, **SMALL)
+    assert train_data.images_read == 40 + 24 + 6
+    second = driftlaw.adapt(network, "rmt", train_data=train_data, seed=2, **SMALL)
     second(batches(1)[0])
-    assert source.asked == 40 + 24 + 6 + 6
+    assert train_data.images_read == 40 + 24 + 6 + 6
     assert sorted(path.name.rpartition("-")[0] for path in cache_dir().iterdir()) == [
         "rmt-prototypes",
         "rmt-warm-up",
     ]
 
 
-def test_what_comes_from_disk_is_what_was_made(network, source):
-    made, read = (driftlaw.adapt(network, "rmt", train_data=source, **SMALL) for _ in range(2))
+def test_cached_results_equal_computed_ones(network, train_data):
+    made, read = (driftlaw.adapt(network, "rmt", train_data=train_data, **SMALL) for _ in range(2))
     for adapter in (made, read):
         adapter.warm_up(batches(1)[0])
     for adapter in (made, read):
@@ -127,27 +127,27 @@ def test_what_comes_from_disk_is_what_was_made(network, source):
 @pytest.mark.parametrize(
     "changed", [{"learning_rate": 1e-2}, {"source_seed": 1}, {"warm_up_images": 16}, {"source_batch_size": 10}]
 )
-def test_another_setting_is_warmed_up_anew(network, source, changed):
-    driftlaw.adapt(network, "rmt", train_data=source, **SMALL).warm_up(batches(1)[0])
+def test_another_setting_is_cached_separately(network, train_data, changed):
+    driftlaw.adapt(network, "rmt", train_data=train_data, **SMALL).warm_up(batches(1)[0])
     before = len(list(cache_dir().glob("rmt-warm-up-*")))
-    driftlaw.adapt(network, "rmt", train_data=source, **SMALL | changed).warm_up(batches(1)[0])
+    driftlaw.adapt(network, "rmt", train_data=train_data, **SMALL | changed).warm_up(batches(1)[0])
     assert len(list(cache_dir().glob("rmt-warm-up-*"))) == before + 1
 
 
-def test_another_source_or_network_is_looked_at_anew(network, source):
-    driftlaw.adapt(network, "rmt", train_data=source, **SMALL).warm_up(batches(1)[0])
-    other = ArrayImages("other", 255 - source.images(np.arange(40)), source.labels, source.class_names)
+def test_other_training_data_and_models_are_cached_separately(network, train_data):
+    driftlaw.adapt(network, "rmt", train_data=train_data, **SMALL).warm_up(batches(1)[0])
+    other = ArrayImages("other", 255 - train_data.images(np.arange(40)), train_data.labels, train_data.class_names)
     driftlaw.adapt(network, "rmt", train_data=other, **SMALL).warm_up(batches(1)[0])
     with torch.no_grad():
         network.head.bias += 1
-    driftlaw.adapt(network, "rmt", train_data=source, **SMALL).warm_up(batches(1)[0])
+    driftlaw.adapt(network, "rmt", train_data=train_data, **SMALL).warm_up(batches(1)[0])
     assert len(list(cache_dir().glob("rmt-prototypes-*"))) == 3
 
 
-def test_a_saved_state_is_warm_already(network, source):
-    adapter = driftlaw.adapt(network, "rmt", train_data=source, **SMALL)
+def test_a_loaded_state_needs_no_warm_up(network, train_data):
+    adapter = driftlaw.adapt(network, "rmt", train_data=train_data, **SMALL)
     adapter.warm_up(batches(1)[0])
-    resumed = driftlaw.adapt(network, "rmt", train_data=source, **SMALL)
+    resumed = driftlaw.adapt(network, "rmt", train_data=train_data, **SMALL)
     resumed.load_state_dict(adapter.state_dict())
     for path in cache_dir().iterdir():
         path.unlink()
@@ -156,8 +156,8 @@ def test_a_saved_state_is_warm_already(network, source):
     assert list(cache_dir().iterdir()) == []
 
 
-def test_after_a_reset_it_is_warmed_up_again_to_the_same_bits(network, source):
-    adapter = driftlaw.adapt(network, "rmt", train_data=source, **SMALL)
+def test_after_a_reset_the_warm_up_gives_the_same_bits(network, train_data):
+    adapter = driftlaw.adapt(network, "rmt", train_data=train_data, **SMALL)
     images = batches(1)[0]
     first = adapter(images)
     adapter.reset()
@@ -165,16 +165,16 @@ def test_after_a_reset_it_is_warmed_up_again_to_the_same_bits(network, source):
     assert torch.equal(adapter(images), first)
 
 
-def test_without_replay_and_warm_up_only_prototypes_are_taken(network, source):
-    adapter = driftlaw.adapt(network, "rmt", train_data=source, source_free=True, source_batch_size=8)
+def test_source_free_reads_training_data_for_prototypes_only(network, train_data):
+    adapter = driftlaw.adapt(network, "rmt", train_data=train_data, source_free=True, source_batch_size=8)
     for images in batches(2):
         adapter(images)
-    assert source.asked == 40
+    assert train_data.images_read == 40
     assert [path.name.rpartition("-")[0] for path in cache_dir().iterdir()] == ["rmt-prototypes"]
 
 
-def test_the_answer_is_from_before_the_step_and_that_of_student_and_teacher(network, source):
-    adapter = driftlaw.adapt(network, "rmt", train_data=source, **SMALL)
+def test_logits_are_the_sum_of_student_and_teacher_before_the_update(network, train_data):
+    adapter = driftlaw.adapt(network, "rmt", train_data=train_data, **SMALL)
     (images,) = batches(1)
     adapter.warm_up(images)
     before = adapter.predict(images)
@@ -182,19 +182,19 @@ def test_the_answer_is_from_before_the_step_and_that_of_student_and_teacher(netw
     torch.testing.assert_close(adapter(images), before, rtol=0, atol=1e-12)
 
 
-def test_the_projector_is_drawn_from_the_seed(network, source):
-    one, same, other = (driftlaw.adapt(network, "rmt", train_data=source, seed=seed) for seed in (1, 1, 2))
+def test_the_projector_depends_on_the_seed(network, train_data):
+    one, same, other = (driftlaw.adapt(network, "rmt", train_data=train_data, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(one.projector[0].weight, same.projector[0].weight)
     assert not torch.equal(one.projector[0].weight, other.projector[0].weight)
 
 
-def test_a_model_without_a_linear_head_is_refused(source):
+def test_a_model_without_a_linear_head_is_refused(train_data):
     with pytest.raises(UsageError, match="no linear layer"):
-        driftlaw.adapt(nn.Conv2d(3, 2, 1), "rmt", train_data=source)
+        driftlaw.adapt(nn.Conv2d(3, 2, 1), "rmt", train_data=train_data)
 
 
-def test_the_counted_cost_is_what_it_declares(network, source):
-    adapter = driftlaw.adapt(network, "rmt", train_data=source, **SMALL)
+def test_the_counted_cost_equals_the_declared_one(network, train_data):
+    adapter = driftlaw.adapt(network, "rmt", train_data=train_data, **SMALL)
     (images,) = batches(1)
     adapter.warm_up(images)
     _, forward = count_flops(lambda: adapter.model(images))
