@@ -22,10 +22,11 @@ from torch.utils._pytree import tree_leaves
 
 from benchmarks.cases import BenchCase, BenchPlan
 from benchmarks.models import BenchModel, make_batches
+from benchmarks.precision import usable_precision
 from benchmarks.targets import BenchTarget, Variant, resolve_settings
 from benchmarks.timing import ProgressCallback, Repetitions, cudnn_kernels, measure_interleaved, no_progress, spread
 from driftlaw.errors import UsageError
-from driftlaw.hardware import to_device, usable_precision
+from driftlaw.hardware import to_device
 from driftlaw.methods import registered_methods
 from driftlaw.profiling import count_flops, timed
 

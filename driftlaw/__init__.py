@@ -9,20 +9,36 @@ input distribution changes. The main method is Layer-wise Auto-Weighting (LAW, W
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from driftlaw import _deprecated
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
-    from driftlaw.base import Adapter, Stream
-    from driftlaw.records import RunRecord
+    from driftlaw.base import Adapter
+    from driftlaw.corruptions import corrupt, list_corruptions
+    from driftlaw.evaluation import run
+    from driftlaw.methods import list_methods
+    from driftlaw.models import load_model
+    from driftlaw.streams import make_stream
+else:
+    _MODULES = {"corrupt": "corruptions", "list_corruptions": "corruptions", "list_methods": "methods"}
+    _MODULES |= {"load_model": "models", "make_stream": "streams", "run": "evaluation"}
+
+    def __getattr__(name: str) -> Any:
+        """Import a public function when it is first used, because torch takes seconds to import."""
+        if name not in _MODULES:
+            raise AttributeError(f"module 'driftlaw' has no attribute '{name}'")
+        return globals().setdefault(name, getattr(import_module(f"driftlaw.{_MODULES[name]}"), name))
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
 
 __all__ = ["adapt", "corrupt", "list_corruptions", "list_methods", "load_model", "make_stream", "run"]
 
@@ -80,117 +96,3 @@ def adapt(
         train_data = as_image_dataset(train_data)
     preset_settings: Mapping[str, Any] = read_preset(preset).get("methods", {}).get(method, {}) if preset else {}
     return make_adapter(method, model, merge(preset_settings, settings), seed=seed, train_data=train_data)
-
-
-def list_methods() -> list[str]:
-    """Return the names of all methods.
-
-    >>> "law" in list_methods()
-    True
-    """
-    from driftlaw import methods
-
-    return methods.list_methods()
-
-
-def corrupt(images: Tensor, name: str, severity: int, *, seed: int = 0, indices: Any = None) -> Tensor:
-    """Return corrupted copies of images, with the same dtype, device and shape.
-
-    Args:
-        images: (n, 3, h, w), float in [0, 1] or uint8.
-        name: a name of ``list_corruptions("all")``.
-        severity: 1 to 5. Small images use the parameters of CIFAR-C, large ones those of ImageNet-C.
-        seed: seed for all random numbers.
-        indices: (n,) indices of the images in their dataset. The corruption of an image depends on its index, not on
-            the batch it is in. If None, 0, 1, 2, ….
-
-    >>> import torch
-    >>> corrupt(torch.rand(2, 3, 32, 32), "fog", severity=5).shape
-    torch.Size([2, 3, 32, 32])
-    """
-    from driftlaw import corruptions
-
-    return corruptions.corrupt(images, name, severity, seed=seed, indices=indices)
-
-
-def list_corruptions(kind: Literal["benchmark", "held_out", "all"] = "benchmark") -> list[str]:
-    """Return the names of the 15 corruptions of the benchmark, of the 4 held out for tuning, or of all.
-
-    >>> list_corruptions("held_out")
-    ['speckle_noise', 'gaussian_blur', 'spatter', 'saturate']
-    """
-    from driftlaw import corruptions
-
-    return corruptions.list_corruptions(kind)
-
-
-def make_stream(preset_or_recipe: str | Mapping[str, Any], **options: Any) -> Stream:
-    """Return a labelled stream of corrupted images.
-
-    Args:
-        preset_or_recipe: a name of ``driftlaw list presets``, a dict of stream settings, or a recipe from a record.
-        **options: options of ``driftlaw.streams.make_stream``, such as ``limit``, ``data_dir`` and ``device``.
-
-    >>> len(make_stream("embedded", limit=400))
-    30
-    """
-    from driftlaw import streams
-
-    return streams.make_stream(preset_or_recipe, **options)
-
-
-@_deprecated.renamed_keywords(measures="metrics", sink="record")
-def run(
-    stream: Stream,
-    adapter: Adapter,
-    *,
-    reset_on: Literal["never", "domain"] = "never",
-    metrics: Collection[str] = (),
-    record: str | Path | None = None,
-) -> RunRecord:
-    """Evaluate an adapter on a labelled stream and return the record of the run.
-
-    Args:
-        stream: labelled batches. Labels are compared with the predictions and never shown to the adapter.
-        adapter: adapter to evaluate.
-        reset_on: ``domain`` resets the adapter to the source model whenever a new domain starts.
-        metrics: metrics besides error and cost: ``calibration``, ``forgetting``, ``drift``.
-        record: JSONL file to write and to resume from.
-
-    >>> adapter = adapt(load_model("wrn_16_1-cifar10"), "norm")
-    >>> run(make_stream("embedded", limit=20), adapter).finished
-    True
-    """
-    from driftlaw import evaluation
-
-    return evaluation.run(stream, adapter, reset_on=reset_on, metrics=metrics, record=record)
-
-
-@_deprecated.renamed_keywords(normalise="normalize")
-def load_model(
-    name_or_path: str | os.PathLike[str],
-    *,
-    num_classes: int | None = None,
-    folder: str | os.PathLike[str] | None = None,
-    architecture: str | None = None,
-    normalize: str | Mapping[str, Any] | None = None,
-) -> nn.Module:
-    """Return a trained model in eval mode, with input normalisation as its first layer.
-
-    Args:
-        name_or_path: a name of ``driftlaw list weights``, the path of a file, or ``torchvision:NAME``, ``timm:NAME``,
-            ``hf:NAME``.
-        num_classes: expected number of classes; a model with another number is an error.
-        folder: the data directory; see ``driftlaw.paths.data_dir``.
-        architecture: a name of ``driftlaw list models``, for a file from which it cannot be inferred.
-        normalize: a name (``"half"``, ``"imagenet"``, …), or a dict with ``mean`` and ``std``, for a file that does not
-            store it. An error if the file stores another one.
-
-    >>> load_model("wrn_16_1-cifar10", num_classes=10).training
-    False
-    """
-    from driftlaw import models
-
-    return models.load_model(
-        name_or_path, num_classes=num_classes, folder=folder, architecture=architecture, normalize=normalize
-    )

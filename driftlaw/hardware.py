@@ -9,7 +9,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from driftlaw.errors import UsageError
 
@@ -65,16 +65,6 @@ def supports_bf16(device: torch.device) -> bool:
     import torch
 
     return torch.cuda.is_bf16_supported() if device.type == "cuda" else runs_bf16()
-
-
-def usable_precision(setting: Literal["auto", "bf16", "float32"], device: torch.device) -> Literal["bf16", "float32"]:
-    """Return the precision to train in: ``setting``, or float32 if the device does not support bf16.
-
-    ``auto`` is bf16 on a GPU that supports it, and float32 on a CPU.
-    """
-    if setting == "float32" or (setting == "auto" and device.type == "cpu"):
-        return "float32"
-    return "bf16" if supports_bf16(device) else "float32"
 
 
 def keep_freed_memory() -> bool:

@@ -13,7 +13,7 @@ import torch
 from driftlaw import __version__, hardware
 from driftlaw.errors import UsageError
 
-CPU, GPU = torch.device("cpu"), torch.device("cuda")
+CPU = torch.device("cpu")
 
 
 def test_auto_is_a_gpu_if_there_is_one():
@@ -39,26 +39,6 @@ def test_a_cpu_that_crashes_in_the_trial_does_not_run_bf16(monkeypatch):
     assert hardware.runs_bf16.__wrapped__() is False
     monkeypatch.setattr(hardware, "_BF16_TRIAL", "pass")
     assert hardware.runs_bf16.__wrapped__() is True
-
-
-@pytest.mark.parametrize(
-    ("setting", "device", "supported", "precision"),
-    [
-        ("bf16", CPU, True, "bf16"),
-        ("bf16", CPU, False, "float32"),
-        ("bf16", GPU, True, "bf16"),
-        ("bf16", GPU, False, "float32"),
-        ("auto", CPU, True, "float32"),
-        ("auto", GPU, True, "bf16"),
-        ("auto", GPU, False, "float32"),
-        ("float32", CPU, True, "float32"),
-        ("float32", GPU, True, "float32"),
-    ],
-)
-def test_bf16_is_used_if_supported_and_on_a_cpu_only_if_requested(monkeypatch, setting, device, supported, precision):
-    monkeypatch.setattr(hardware, "runs_bf16", lambda: supported)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: supported)
-    assert hardware.usable_precision(setting, device) == precision
 
 
 @pytest.mark.skipif(

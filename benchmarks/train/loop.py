@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from benchmarks.precision import usable_precision
 from benchmarks.train.batches import AugmentedBatches
 from benchmarks.train.loss import training_loss
 from benchmarks.train.recipe import Recipe
@@ -22,7 +23,7 @@ from driftlaw.datasets import ImageDataset
 from driftlaw.errors import DataError
 from driftlaw.execution.graphs import GraphCache
 from driftlaw.files import sha256_of
-from driftlaw.hardware import environment, usable_precision
+from driftlaw.hardware import environment
 from driftlaw.models import build_model, save_model, weights_sha256
 from driftlaw.records import RecordWriter
 

@@ -46,7 +46,7 @@ def run(
         stream: labelled batches. Labels are compared with the predictions and never shown to the adapter.
         adapter: adapter to evaluate.
         reset_on: ``domain`` resets the adapter to the source model whenever a new domain starts.
-        metrics: metrics besides error and cost, some of ``driftlaw.evaluation.METRICS``.
+        metrics: metrics besides error and cost: ``calibration``, ``forgetting``, ``drift``.
         record: JSONL file to write. A finished record of the same run is returned unchanged, an unfinished one is
             resumed, and the record of a different run is an error.
         command: command line to store in the record's header.
@@ -56,6 +56,11 @@ def run(
     Raises:
         UsageError: if an argument is not what is expected, the stream has no labels, or a label is not among the
             model's classes.
+
+    >>> import driftlaw
+    >>> adapter = driftlaw.adapt(driftlaw.load_model("wrn_16_1-cifar10"), "norm")
+    >>> run(driftlaw.make_stream("embedded", limit=20), adapter).finished
+    True
     """
     if reset_on not in ("never", "domain"):
         raise UsageError(f"reset_on is {reset_on!r}. Expected 'never' or 'domain'.")

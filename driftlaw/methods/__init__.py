@@ -12,7 +12,11 @@ for module in pkgutil.iter_modules(__path__):
 
 
 def list_methods() -> list[str]:
-    """Return the names of all methods."""
+    """Return the names of all methods.
+
+    >>> "law" in list_methods()
+    True
+    """
     return sorted(registered_methods())
 
 
