@@ -18,7 +18,7 @@ from driftlaw.base.inputs import RangeCheck, check_images
 from driftlaw.base.model_copy import copy_model
 from driftlaw.components.batch_norm import batch_norm_layers, freeze_batch_stats, use_batch_stats, uses_batch_stats
 from driftlaw.errors import DriftlawError, UsageError
-from driftlaw.export.formats import ExportModels, Format, find_format
+from driftlaw.export.formats import Format, find_format
 from driftlaw.export.inference_module import InferenceModule, extract_model
 from driftlaw.files import atomic_path
 from driftlaw.models import weights_sha256
@@ -96,7 +96,8 @@ def export_adapter(
             "An exported model needs fixed BatchNorm statistics. Pass calibration_images, for example the last few "
             "hundred images of the stream. An adapter with statistics='window' uses the images in its window."
         )
-    images = _check_images(calibration_images).to(like.device, like.dtype)
+    check_images(calibration_images, None, RangeCheck())
+    images = calibration_images.to(like.device, like.dtype)
     model = extract_model(adapter, images)
     uses_batch = any(uses_batch_stats(layer) for layer in batch_norm_layers(model))
     origin = {"method": adapter.name, "settings": adapter.config.model_dump(mode="json"), "steps": adapter.steps}
@@ -121,7 +122,8 @@ def export_model(
         statistics: ``calibration`` computes BatchNorm statistics from the images, ``stored`` keeps the model's.
         metadata: additional plain data to store in the file.
     """
-    model, images = copy_model(model), _check_images(images)
+    check_images(images, None, RangeCheck())
+    model = copy_model(model)
     if statistics == "calibration":
         use_batch_stats(model)
     return _export(model, Path(path), images, statistics, {"method": None, "steps": 0} | dict(metadata or {}))
@@ -135,10 +137,9 @@ def _export(model: nn.Module, path: Path, images: Tensor, statistics: str, origi
     model = model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     plain = freeze_batch_stats(model, images if statistics == "calibration" else None).requires_grad_(False)
     expected = model(images) if statistics == "calibration" else plain(images)
-    models = ExportModels(plain, _fold(plain))
-    problem = file_format.problem(models)
-    if problem:
+    if problem := file_format.problem(plain):
         raise UsageError(problem)
+    exported = _fold(plain) if file_format.folds else plain
     info = getattr(plain, "info", {})
     metadata = {
         "driftlaw": __version__,
@@ -156,25 +157,19 @@ def _export(model: nn.Module, path: Path, images: Tensor, statistics: str, origi
         "output": {"shape": ["batch", expected.shape[1]], "meaning": "logits"},
     }
     with atomic_path(path) as temporary:
-        file_format.write(models, images, temporary, metadata)
+        file_format.write(exported, images, temporary, metadata)
         compared, difference = _compare(file_format, temporary, images, expected)
-    scaled = sum(isinstance(layer, ScaleShift) for layer in models.folded.modules())
-    folded = count_batch_norm(plain) - scaled - count_batch_norm(models.folded)
+    scaled = sum(isinstance(layer, ScaleShift) for layer in exported.modules())
     return ExportResult(
         path=str(path),
         format=file_format.title,
         bytes=path.stat().st_size,
         images=compared,
         max_difference=difference,
-        folded=folded if file_format.folds else 0,
-        scaled=scaled if file_format.folds else 0,
+        folded=count_batch_norm(plain) - scaled - count_batch_norm(exported),
+        scaled=scaled,
         metadata=metadata,
     )
-
-
-def _check_images(images: Tensor) -> Tensor:
-    check_images(images, None, RangeCheck())
-    return images
 
 
 def _fold(model: nn.Module) -> nn.Module:

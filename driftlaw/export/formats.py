@@ -6,9 +6,7 @@ import importlib
 import json
 import logging
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,150 +30,99 @@ MAX_INTERPRETED = 8
 
 
 @dataclass(frozen=True)
-class ExportModels:
-    """The two versions of an exported model.
-
-    Attributes:
-        plain: the model with fixed statistics and unchanged layers.
-        folded: an equivalent model with folded BatchNorm layers.
-    """
-
-    plain: nn.Module
-    folded: nn.Module
-
-
-class Format(ABC):
-    """A file format: writes a model, runs the written file, and reads its metadata.
+class Format:
+    """A file format for exported models.
 
     Attributes:
         title: name of the format.
-        folds: whether files contain the folded model.
+        write: writes a model and its metadata to a path; the images are an example of its input.
+        run: returns the logits that the file at a path computes, possibly for the first few images only.
+        problem: returns why a model cannot be written and what to do, or None.
+        folds: whether BatchNorm layers are folded before the model is written.
     """
 
     title: str
+    write: Callable[[nn.Module, Tensor, Path, Metadata], None]
+    run: Callable[[Path, Tensor], Tensor]
+    problem: Callable[[nn.Module], str | None] = lambda model: None
     folds: bool = True
 
-    def problem(self, models: ExportModels) -> str | None:
-        """Return why this model cannot be written and what to do, or None."""
-        return None
 
-    @abstractmethod
-    def write(self, models: ExportModels, images: Tensor, path: Path, metadata: Metadata) -> None:
-        """Write the model and its metadata."""
-
-    @abstractmethod
-    def run(self, path: Path, images: Tensor) -> Tensor:
-        """Return the logits that a file computes, possibly for the first few images only."""
-
-    @abstractmethod
-    def read_metadata(self, path: Path) -> dict[str, Any]:
-        """Return the metadata of a file."""
+def _write_program(model: nn.Module, images: Tensor, path: Path, metadata: Metadata) -> None:
+    files = {METADATA_FILE: json.dumps(dict(metadata), sort_keys=True)}
+    torch.export.save(_trace(model, images), path, extra_files=files)
 
 
-class TorchExport(Format):
-    """torch.export: runs wherever torch is installed, without driftlaw."""
-
-    title = "torch.export program"
-
-    def write(self, models: ExportModels, images: Tensor, path: Path, metadata: Metadata) -> None:
-        """Trace the folded model for any batch size."""
-        program = _trace(models.folded, images)
-        torch.export.save(program, path, extra_files={METADATA_FILE: json.dumps(dict(metadata), sort_keys=True)})
-
-    def run(self, path: Path, images: Tensor) -> Tensor:
-        """Run the program."""
-        with torch.no_grad():
-            logits: Tensor = torch.export.load(path).module()(images)
-        return logits
-
-    def read_metadata(self, path: Path) -> dict[str, Any]:
-        """Read the extra file."""
-        files = {METADATA_FILE: ""}
-        torch.export.load(path, extra_files=files)
-        return dict(json.loads(files[METADATA_FILE]))
+def _run_program(path: Path, images: Tensor) -> Tensor:
+    with torch.no_grad():
+        logits: Tensor = torch.export.load(path).module()(images)
+    return logits
 
 
-class Onnx(Format):
-    """ONNX: for other runtimes than torch."""
-
-    title = "ONNX"
-
-    def problem(self, models: ExportModels) -> str | None:
-        """Check that the packages with which torch writes ONNX are installed."""
-        missing = " and ".join(name for name in ("onnx", "onnxscript") if not _can_import(name))
-        fix = "Run `pip install driftlaw[export]`, or use a .pt2 file."
-        return f"Writing an .onnx file needs {missing}, which cannot be imported. {fix}" if missing else None
-
-    def write(self, models: ExportModels, images: Tensor, path: Path, metadata: Metadata) -> None:
-        """Convert the traced folded model into one file that includes the weights."""
-        onnx = importlib.import_module("onnx")
-        program = _trace(models.folded, images)
-        with _quiet_onnx_export():
+def _write_onnx(model: nn.Module, images: Tensor, path: Path, metadata: Metadata) -> None:
+    onnx = importlib.import_module("onnx")
+    program = _trace(model, images)
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # its messages and warnings are for torch's own developers
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             converted = torch.onnx.export(
                 program, input_names=["images"], output_names=["logits"], dynamo=True, verbose=False
             )
-        assert converted is not None  # torch returns None only without dynamo
-        model = converted.model_proto
-        onnx.helper.set_model_props(model, {"driftlaw": json.dumps(dict(metadata), sort_keys=True)})
-        onnx.save(model, str(path))
-
-    def run(self, path: Path, images: Tensor) -> Tensor:
-        """Run the file with onnxruntime, or with ONNX's reference evaluator if that is not installed."""
-        if _can_import("onnxruntime"):
-            runtime = importlib.import_module("onnxruntime")
-            session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-        else:
-            session = importlib.import_module("onnx.reference").ReferenceEvaluator(str(path))
-            images = images[:MAX_INTERPRETED]
-        (logits,) = session.run(None, {"images": images.cpu().numpy()})
-        return torch.from_numpy(logits)
-
-    def read_metadata(self, path: Path) -> dict[str, Any]:
-        """Read the property 'driftlaw'."""
-        model = importlib.import_module("onnx").load(str(path), load_external_data=False)
-        return dict(json.loads({entry.key: entry.value for entry in model.metadata_props}["driftlaw"]))
+    finally:
+        logger.setLevel(level)
+    assert converted is not None  # torch returns None only without dynamo
+    onnx.helper.set_model_props(converted.model_proto, {"driftlaw": json.dumps(dict(metadata), sort_keys=True)})
+    onnx.save(converted.model_proto, str(path))
 
 
-class Safetensors(Format):
-    """safetensors: weights for ``driftlaw.load_model``, to adapt again or to run in Python."""
-
-    title = "safetensors"
-    folds = False
-
-    def problem(self, models: ExportModels) -> str | None:
-        """Check that the model can be built by its name, which is all that the file stores beside the weights."""
-        name = getattr(models.plain, "info", {}).get("name", type(models.plain).__name__)
-        if can_build(name):
-            return None
-        return f"A .safetensors file needs a model of `driftlaw list models`, but this is {name}. Use .pt2 or .onnx."
-
-    def write(self, models: ExportModels, images: Tensor, path: Path, metadata: Metadata) -> None:
-        """Write the weights with the fixed statistics. Nothing is folded, so that parameter names stay the same."""
-        save_model(models.plain, path, metadata={"exported": dict(metadata)})
-
-    def run(self, path: Path, images: Tensor) -> Tensor:
-        """Load the model and run it."""
-        with torch.no_grad():
-            logits: Tensor = load_model(path).to(images.device, images.dtype)(images)
-        return logits
-
-    def read_metadata(self, path: Path) -> dict[str, Any]:
-        """Read the metadata beside the weights."""
-        return dict(getattr(load_model(path), "info", {})["exported"])
+def _run_onnx(path: Path, images: Tensor) -> Tensor:
+    if _can_import("onnxruntime"):
+        runtime = importlib.import_module("onnxruntime")
+        session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    else:
+        session = importlib.import_module("onnx.reference").ReferenceEvaluator(str(path))
+        images = images[:MAX_INTERPRETED]
+    (logits,) = session.run(None, {"images": images.cpu().numpy()})
+    return torch.from_numpy(logits)
 
 
-def can_build(name: str) -> bool:
-    """Return True if ``build_model`` knows a model of this name."""
+def _onnx_problem(model: nn.Module) -> str | None:
+    missing = " and ".join(name for name in ("onnx", "onnxscript") if not _can_import(name))
+    fix = "Run `pip install driftlaw[export]`, or use a .pt2 file."
+    return f"Writing an .onnx file needs {missing}, which cannot be imported. {fix}" if missing else None
+
+
+def _write_safetensors(model: nn.Module, images: Tensor, path: Path, metadata: Metadata) -> None:
+    save_model(model, path, metadata={"exported": dict(metadata)})
+
+
+def _run_safetensors(path: Path, images: Tensor) -> Tensor:
+    with torch.no_grad():
+        logits: Tensor = load_model(path).to(images.device, images.dtype)(images)
+    return logits
+
+
+def _safetensors_problem(model: nn.Module) -> str | None:
+    """Check that the model can be built by its name, which is all that the file stores beside the weights."""
+    name = getattr(model, "info", {}).get("name", type(model).__name__)
     try:
         with torch.device("meta"):
             build_model(name, num_classes=1)
     except UsageError:
-        return False
-    return True
+        return f"A .safetensors file needs a model of `driftlaw list models`, but this is {name}. Use .pt2 or .onnx."
+    return None
 
 
-FORMATS: dict[str, Format] = {".pt2": TorchExport(), ".onnx": Onnx(), ".safetensors": Safetensors()}
-"""File formats by file suffix."""
+FORMATS = {
+    ".pt2": Format("torch.export program", _write_program, _run_program),
+    ".onnx": Format("ONNX", _write_onnx, _run_onnx, _onnx_problem),
+    # Not folded, so that driftlaw.load_model finds the parameters under their names and the model can adapt again.
+    ".safetensors": Format("safetensors", _write_safetensors, _run_safetensors, _safetensors_problem, folds=False),
+}
+"""File formats by file suffix: for torch without driftlaw, for other runtimes, and for ``driftlaw.load_model``."""
 
 
 def find_format(path: Path) -> Format:
@@ -207,20 +154,6 @@ def _trace(model: nn.Module, images: Tensor) -> torch.export.ExportedProgram:
     batch = torch.export.Dim("batch", min=1)
     with torch.no_grad():
         return torch.export.export(_Wrapper(model), (example,), dynamic_shapes=({0: batch},), strict=False)
-
-
-@contextmanager
-def _quiet_onnx_export() -> Iterator[None]:
-    """Context manager that silences messages of torch.onnx for its own developers."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 def _can_import(name: str) -> bool:

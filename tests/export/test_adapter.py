@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -40,7 +41,9 @@ def test_program_returns_the_adapters_logits_for_any_batch_size(tmp_path):
 
 def test_file_contains_metadata(tmp_path):
     result = export_adapter(adapted(), tmp_path / "out.pt2", images(6), metadata={"calibration": "made up"})
-    metadata = FORMATS[".pt2"].read_metadata(tmp_path / "out.pt2")
+    files = {"driftlaw.json": ""}
+    torch.export.load(tmp_path / "out.pt2", extra_files=files)
+    metadata = json.loads(files["driftlaw.json"])
     assert metadata == json.loads(json.dumps(result.metadata))
     assert (metadata["method"], metadata["steps"], metadata["network"]) == ("tent", 2, "wrn_10_1")
     assert metadata["settings"]["learning_rate"] == 1e-3
@@ -165,9 +168,9 @@ def test_invalid_calibration_images_are_rejected(tmp_path, given, word):
 
 
 def test_file_with_different_logits_is_deleted(tmp_path, monkeypatch):
-    kind = type(FORMATS[".safetensors"])
-    original = kind.run
-    monkeypatch.setattr(kind, "run", lambda self, path, given: original(self, path, given) + 0.01)
+    original = FORMATS[".safetensors"]
+    inexact = dataclasses.replace(original, run=lambda path, given: original.run(path, given) + 0.01)
+    monkeypatch.setitem(FORMATS, ".safetensors", inexact)
     (tmp_path / "out.safetensors").write_text("older")
     with pytest.raises(DriftlawError, match="differ from the model") as caught:
         export_adapter(adapted(steps=0), tmp_path / "out.safetensors", images(4))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ import torch
 
 from driftlaw.errors import UsageError
 from driftlaw.export import FORMATS, export_adapter, export_model, find_format
-from driftlaw.export.formats import can_build
 from driftlaw.methods import make_adapter
+from driftlaw.models import build_model
 from tests.export.small_model import images, small_model
 
 
@@ -21,9 +22,10 @@ def test_suffix_determines_the_format():
         find_format(Path("a.pth"))
 
 
-def test_can_build_knows_names_of_models():
-    assert can_build("wrn_22_3")
-    assert not can_build("timm:resnet18")
+def test_safetensors_need_a_model_that_can_be_built_by_its_name():
+    problem = FORMATS[".safetensors"].problem
+    assert problem(build_model("wrn_22_3", num_classes=4)) is None
+    assert "this is Identity" in problem(torch.nn.Identity())
 
 
 def has(*names: str) -> bool:
@@ -56,5 +58,6 @@ def test_onnx_returns_the_adapters_logits_for_any_batch_size(tmp_path, monkeypat
     form, expected = FORMATS[".onnx"], adapter.predict(batch)
     for count in (7, 1):
         torch.testing.assert_close(form.run(result.path, batch[:count]), expected[:count], atol=1e-4, rtol=0)
-    assert form.read_metadata(result.path)["method"] == "tent"
+    properties = importlib.import_module("onnx").load(result.path, load_external_data=False).metadata_props
+    assert json.loads({entry.key: entry.value for entry in properties}["driftlaw"])["method"] == "tent"
     assert [path.name for path in tmp_path.iterdir()] == ["out.onnx"]
