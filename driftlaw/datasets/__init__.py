@@ -9,11 +9,12 @@ from driftlaw import paths
 from driftlaw._deprecated import add_old_names
 from driftlaw.datasets.archives import Archive, ArchiveDataset, CorruptedArchive, open_archive
 from driftlaw.datasets.cifar import read_batches, read_class_names
+from driftlaw.datasets.embedded import NAME as EMBEDDED
 from driftlaw.datasets.embedded import read_embedded
 from driftlaw.datasets.folder_archive import FolderArchive
 from driftlaw.datasets.image_folder import FolderImages, open_folder
 from driftlaw.datasets.protocol import REQUIRED_ATTRIBUTES, ArrayImages, ImageDataset, content_sha256
-from driftlaw.datasets.registry import ARCHIVES, DATASETS, EMBEDDED, ArchiveInfo, DatasetInfo
+from driftlaw.datasets.registry import ARCHIVES, DATASETS, ArchiveInfo, DatasetInfo
 from driftlaw.errors import DataError, unknown_name, warn_user
 
 __all__ = [
@@ -80,7 +81,7 @@ def load_dataset(
         raise unknown_name(f"split of {name}", split, list(info.splits))
     if name.startswith(_FOLDER_PREFIX):
         return open_folder(name.removeprefix(_FOLDER_PREFIX), split)
-    if info is EMBEDDED:
+    if name == EMBEDDED:
         return read_embedded()
     folder = paths.data_dir(data_dir)
     return _load_imagenet(info, folder, split) if info.in_class_folders else _load_cifar(info, folder, split)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,10 @@ from torch import Tensor
 from driftlaw.errors import DataError
 from driftlaw.models.normalize import NormalizationOrigin
 from driftlaw.models.resnet import BLOCKS
+from driftlaw.paths import PACKAGE
 
 Tensors = Mapping[str, Tensor]
-Renames = tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]
+Renames = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -65,45 +67,14 @@ def _num_blocks(tensors: Tensors, prefix: str) -> int:
     return 1 + max((int(number) for number in numbers if number.isdigit()), default=-1)
 
 
-FAMILIES = (
-    Family(
-        "Wide ResNet",
-        "stages.0.0.conv1.weight",
-        "head.weight",
-        (
-            (r"^block(\d)\.layer\.(\d+)\.", lambda m: f"stages.{int(m[1]) - 1}.{m[2]}."),
-            (r"(^|\.)bn(\d)\.", lambda m: f"{m[1]}norm{m[2]}."),
-            (r"^norm1\.", "norm."),
-            (r"^conv1\.", "conv."),
-            (r"\.convShortcut\.", ".shortcut."),
-            (r"^fc\.", "head."),
-            # TRADES' models contain a second first stage that the forward pass does not use.
-            (r"^sub_block1\..*", ""),
-        ),
-        _wide_resnet_name,
-    ),
-    Family("AugMix ResNeXt", "stage_1.0.conv_conv.weight", "classifier.weight", (), _resnext_name),
-    Family(
-        "bottleneck ResNet",
-        "layer1.0.conv3.weight",
-        "fc.weight",
-        (
-            (r"^head\.fc\.", "fc."),
-            # TTT++'s projection head for its contrastive loss does not produce logits.
-            (r"^head\.\d+\..*", ""),
-            (r"\.shortcut\.", ".downsample."),
-        ),
-        _resnet_name,
-    ),
-)
-
-_PREFIX: Renames = ((r"(^|\.)module\.", r"\1"), (r"^(?:(?:model|encoder|ext)\.)+", ""))
-_NUMBERS: Renames = ((r"^(?:normali[sz]e\.)?(mean|std)$", r"\1"), (r"^mu$", "mean"), (r"^sigma$", "std"))
+_TABLES = tomllib.loads((PACKAGE / "models" / "checkpoint_formats.toml").read_text(encoding="utf-8"))
+_ARCHITECTURES = (_wide_resnet_name, _resnext_name, _resnet_name)
+FAMILIES = [Family(**table, architecture=name) for table, name in zip(_TABLES["family"], _ARCHITECTURES, strict=True)]
 
 
 def to_driftlaw_names(tensors: Tensors) -> tuple[dict[str, Tensor], Family | None]:
     """Return a state dict with driftlaw's names, and its family if it is known."""
-    unprefixed = {_rename(name, _PREFIX + _NUMBERS): value for name, value in tensors.items()}
+    unprefixed = {_rename(name, _TABLES["renames"]): value for name, value in tensors.items()}
     for family in FAMILIES:
         renamed = {_rename(name, family.renames): value for name, value in unprefixed.items()}
         if family.mark in renamed and family.head in renamed:
@@ -151,25 +122,14 @@ def published_normalization(stem: str, architecture: str, fields: Mapping[str, A
         architecture: Name of the model.
         fields: Top-level contents of the file, with the state dict.
     """
-    if re.search("AugMix", stem, re.IGNORECASE) and architecture.startswith(("wrn_", "resnext_")):
-        return NormalizationOrigin("half", "its file name (AugMix's CIFAR models)")
-    if {"state_dict", "best_acc", "dataset", "model"} <= set(fields):
-        return NormalizationOrigin("half", "its fields (written by AugMix's training code)")
-    if stem == "Standard" and architecture == "wrn_28_10":
-        return NormalizationOrigin("none", "its file name (RobustBench's 'Standard')")
-    if re.fullmatch(r"(resnet|resnext|wide_resnet)\w+-[0-9a-f]{8}", stem):
-        return NormalizationOrigin("imagenet", "its file name (torchvision's models)")
+    for rule in _TABLES["published"]:
+        matches = re.fullmatch(rule["stem"], stem) and re.fullmatch(rule["architecture"], architecture)
+        if matches and set(rule["fields"]) <= set(fields):
+            return NormalizationOrigin(rule["normalize"], rule["stated_in"])
     return None
 
 
 def default_normalization(architecture: str) -> str | None:
     """Return the usual normalisation of an architecture, or None if published models differ."""
-    if architecture == "wrn_40_2":
-        return None  # 'half' in RobustBench and AugMix, others elsewhere
-    if architecture.startswith("wrn_"):
-        return "none"
-    if architecture.startswith("resnext_"):
-        return "half"
-    if architecture.endswith("_cifar"):
-        return "cifar10"
-    return "caffe" if architecture.endswith("_keras") else "imagenet"
+    rules: Renames = _TABLES["default_normalizations"]
+    return next(name for pattern, name in rules if re.fullmatch(pattern, architecture)) or None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,21 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from driftlaw.errors import UsageError, combined_error, unknown_name
+from driftlaw.paths import PACKAGE
 
 Normalization = str | Mapping[str, Any]
 """A name in ``NORMALIZATIONS``, or the numbers themselves."""
 
-NORMALIZATIONS: dict[str, dict[str, Any]] = {
-    "none": {"mean": [0.0] * 3, "std": [1.0] * 3},
-    # AugMix's CIFAR models
-    "half": {"mean": [0.5] * 3, "std": [0.5] * 3},
-    # TTT++'s CIFAR-10 and CIFAR-100 models
-    "cifar10": {"mean": [0.4914, 0.4822, 0.4465], "std": [0.2023, 0.1994, 0.201]},
-    # torchvision's ImageNet models
-    "imagenet": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]},
-    # ImageNet models converted from Caffe, such as Keras' first ResNet-50
-    "caffe": {"mean": [103.939, 116.779, 123.68], "std": [1.0] * 3, "scale": 255.0, "order": "bgr"},
-}
+NORMALIZATIONS: dict[str, dict[str, Any]] = tomllib.loads(
+    (PACKAGE / "models" / "normalizations.toml").read_text(encoding="utf-8")
+)
 """Named normalisations."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
@@ -15,6 +16,7 @@ from driftlaw.models.normalize import Normalization, Normalize, make_normalize
 from driftlaw.models.resnet import Form, ResNet
 from driftlaw.models.resnext import ResNeXt
 from driftlaw.models.wide_resnet import WideResNet
+from driftlaw.paths import PACKAGE
 
 
 @dataclass(frozen=True)
@@ -25,24 +27,6 @@ class ModelInfo:
     title: str
     input_size: int
     paper: str
-
-
-_WIDE = "Wide residual networks, BMVC 2016"
-_RESIDUAL = "Deep residual learning for image recognition, CVPR 2016"
-_AGGREGATED = "Aggregated residual transformations for deep neural networks, CVPR 2017"
-_MODELS = (
-    ModelInfo("wrn_16_1", "WRN-16-1", 32, _WIDE),
-    ModelInfo("wrn_16_2", "WRN-16-2", 32, _WIDE),
-    ModelInfo("wrn_28_2", "WRN-28-2", 32, _WIDE),
-    ModelInfo("wrn_28_10", "WRN-28-10", 32, _WIDE),
-    ModelInfo("wrn_40_2", "WRN-40-2", 32, _WIDE),
-    ModelInfo("resnext_29_4x32", "ResNeXt-29 (4×32)", 32, _AGGREGATED),
-    ModelInfo("resnet50_cifar", "ResNet-50 for CIFAR", 32, _RESIDUAL),
-    ModelInfo("resnet50", "ResNet-50", 224, _RESIDUAL),
-    ModelInfo("resnet50_keras", "ResNet-50, Keras' first form", 224, _RESIDUAL),
-    ModelInfo("resnext50_32x4d", "ResNeXt-50 (32×4d)", 224, _AGGREGATED),
-    ModelInfo("wide_resnet50_2", "WRN-50-2", 224, _WIDE),
-)
 
 
 @dataclass(frozen=True)
@@ -68,17 +52,9 @@ class PublicWeights:
     licence: str
 
 
-PUBLIC_WEIGHTS = {
-    "resnet50-imagenet": PublicWeights(
-        name="resnet50-imagenet",
-        title="ResNet-50 trained on ImageNet, Keras' first form",
-        tool="python -m tools.keras_resnet50",
-        weights_sha256="ada46350044e4d4afa122253ef0f57cd507b70c0e0abdde72054c87929d9190b",
-        num_classes=1000,
-        input_size=224,
-        licence="MIT",
-    )
-}
+_TABLES = tomllib.loads((PACKAGE / "models" / "registry.toml").read_text(encoding="utf-8"))
+_MODELS = [ModelInfo(**entry) for entry in _TABLES["model"]]
+PUBLIC_WEIGHTS = {entry["name"]: PublicWeights(**entry) for entry in _TABLES["weights"]}
 
 _DEPTH = r"(14|26|50|101|152)"
 _BUILDERS: tuple[tuple[str, Callable[[re.Match[str], int, Normalize], nn.Module]], ...] = (

@@ -9,8 +9,10 @@ import numpy as np
 from PIL import Image
 
 from driftlaw.datasets.protocol import content_sha256
-from driftlaw.datasets.registry import CIFAR10, CIFAR100, Download, Published
+from driftlaw.datasets.registry import DATASETS, Download, Published
 from tools.cifar_mosaics import MOSAICS, write_batches
+
+CIFAR10, CIFAR100 = DATASETS["cifar10"], DATASETS["cifar100"]
 
 
 def splits(per_class=2, seed=0, classes=10):

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from driftlaw.datasets.cifar import find_batches, read_batches, read_class_names, read_pickle
-from driftlaw.datasets.registry import CIFAR10
+from driftlaw.datasets.registry import DATASETS
 from driftlaw.errors import DataError
 from tests.datasets import synthetic
 from tools.cifar_mosaics import dump_pickle
+
+CIFAR10 = DATASETS["cifar10"]
 
 LAYOUT = CIFAR10.layout
 

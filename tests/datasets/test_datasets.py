@@ -41,22 +41,23 @@ def test_cifar100_is_read_from_the_official_layout_with_its_fine_labels(tmp_path
         name: registry.Published(len(data[name][1]), md5={name: hashlib.md5((folder / name).read_bytes()).hexdigest()})
         for name in data
     }
-    monkeypatch.setitem(registry.DATASETS, "cifar100", dataclasses.replace(registry.CIFAR100, published=known))
+    info = dataclasses.replace(registry.DATASETS["cifar100"], published=known)
+    monkeypatch.setitem(registry.DATASETS, "cifar100", info)
     dataset = load_dataset("cifar100", data_dir=tmp_path, split=split)
     assert (dataset.images(np.arange(len(dataset))) == data[split][0]).all()
     assert (dataset.labels == data[split][1]).all()
     assert (dataset.num_classes, dataset.class_names[99]) == (100, "worm")
     assert "Krizhevsky" in dataset.metadata()["origin"]
-    assert verify_dataset(registry.DATASETS["cifar100"], tmp_path) == []
+    assert verify_dataset(info, tmp_path) == []
     (folder / split).write_bytes((folder / split).read_bytes() + b" ")
-    assert f"{split} has md5" in verify_dataset(registry.DATASETS["cifar100"], tmp_path)[0]
+    assert f"{split} has md5" in verify_dataset(info, tmp_path)[0]
 
 
 def test_unpublished_cifar100_files_give_a_warning(tmp_path):
     synthetic.write_official_cifar100(synthetic.splits(per_class=1, classes=100), tmp_path)
     with pytest.warns(UserWarning, match="not its published content"):
         load_dataset("cifar100", data_dir=tmp_path)
-    assert "found 100 images; expected 10000" in verify_dataset(registry.CIFAR100, tmp_path)[1]
+    assert "found 100 images; expected 10000" in verify_dataset(registry.DATASETS["cifar100"], tmp_path)[1]
 
 
 def test_known_variant_keeps_its_origin(tmp_path, monkeypatch):
@@ -64,9 +65,9 @@ def test_known_variant_keeps_its_origin(tmp_path, monkeypatch):
     synthetic.write_official_cifar100(data, tmp_path)
     published = {
         split: dataclasses.replace(content, variants={content_sha256(*data[split]): "another split"})
-        for split, content in registry.CIFAR100.published.items()
+        for split, content in registry.DATASETS["cifar100"].published.items()
     }
-    info = dataclasses.replace(registry.CIFAR100, published=published)
+    info = dataclasses.replace(registry.DATASETS["cifar100"], published=published)
     monkeypatch.setitem(registry.DATASETS, "cifar100", info)
     assert load_dataset("cifar100", data_dir=tmp_path).metadata()["origin"] == "another split"
     assert verify_dataset(info, tmp_path) == []

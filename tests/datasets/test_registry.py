@@ -5,8 +5,10 @@ import dataclasses
 import pytest
 
 from driftlaw.datasets import list_datasets
-from driftlaw.datasets.registry import CIFAR10, EMBEDDED
+from driftlaw.datasets.registry import DATASETS
 from tests.datasets import synthetic
+
+CIFAR10 = DATASETS["cifar10"]
 
 
 def test_every_dataset_is_described():
@@ -26,7 +28,7 @@ def test_entries_are_frozen():
 
 
 def test_dataset_is_present_if_all_splits_are(tmp_path):
-    assert EMBEDDED.is_present(tmp_path)
+    assert DATASETS["cifar10-embedded"].is_present(tmp_path)
     assert not CIFAR10.is_present(tmp_path)
     folder = synthetic.write_folder(synthetic.splits(), tmp_path)
     assert CIFAR10.is_present(tmp_path)

@@ -37,9 +37,9 @@ def mosaics(data, tmp_path_factory):
 def test_converted_mosaics_are_read_as_a_known_variant(data, mosaics, tmp_path, monkeypatch, capsys):
     published = {
         split: dataclasses.replace(content, variants={content_sha256(*data[split]): "our split"})
-        for split, content in registry.CIFAR100.published.items()
+        for split, content in registry.DATASETS["cifar100"].published.items()
     }
-    info = dataclasses.replace(registry.CIFAR100, published=published)
+    info = dataclasses.replace(registry.DATASETS["cifar100"], published=published)
     monkeypatch.setitem(registry.DATASETS, "cifar100", info)
     main(["cifar100", "--mosaics", str(mosaics), "--data-dir", str(tmp_path)])
     assert capsys.readouterr().out.strip() == str(tmp_path / "cifar-100-python")
