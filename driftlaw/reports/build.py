@@ -10,7 +10,12 @@ from driftlaw.reports import contents
 from driftlaw.reports.columns import describe_columns
 from driftlaw.reports.document import Block, Document, Note, Section
 from driftlaw.reports.format import listed
-from driftlaw.reports.published import COMPARISONS, Comparison, compare_with_paper
+from driftlaw.reports.published import COMPARISONS, compare_with_paper
+from driftlaw.reports.render_data import render_csv, render_json
+from driftlaw.reports.render_html import render_html
+from driftlaw.reports.render_latex import render_latex
+from driftlaw.reports.render_markdown import render_markdown
+from driftlaw.reports.render_terminal import TerminalReport, render_text
 from driftlaw.reports.result_table import ResultTable
 from driftlaw.reports.tables import make_tables
 
@@ -18,6 +23,13 @@ FORMATS = ("html", "md", "brief", "latex", "csv", "json", "terminal")
 COMPARISON_FORMATS = ("html", "md", "brief", "json")
 """Formats that can show published results next to ours."""
 
+_RENDERERS = {
+    "html": render_html,
+    "md": render_markdown,
+    "brief": render_markdown,
+    "latex": render_latex,
+    "terminal": render_text,
+}
 _MAX_HEAT_MAPS = 4  # per table, so that the page of a parameter sweep stays readable
 
 
@@ -73,25 +85,30 @@ def render_report(
     compare: str | None = None,
 ) -> str:
     """Return result tables as text in one of ``FORMATS``; arguments as in :func:`build_report`."""
-    # Renderers are imported when needed, so that CSV does not wait for matplotlib.
     if format == "csv":
-        from driftlaw.reports.render_data import render_csv
-
         return render_csv(tables, columns)
     if format == "json":
-        from driftlaw.reports.render_data import render_json
-
         return render_json(tables, command, columns, compare=compare is not None)
-    document = build_document(tables, format, command=command, columns=columns, compare=compare)
-    if format == "html":
-        from driftlaw.reports.render_html import render_html as render
-    elif format == "latex":
-        from driftlaw.reports.render_latex import render_latex as render
-    elif format == "terminal":
-        from driftlaw.reports.render_terminal import render_text as render
-    else:
-        from driftlaw.reports.render_markdown import render_markdown as render
-    return render(document)
+    return _RENDERERS[format](build_document(tables, format, command=command, columns=columns, compare=compare))
+
+
+def render_terminal(
+    records: Iterable[RunRecord], columns: tuple[str, ...] = (), *, paper_table: int | None = None
+) -> TerminalReport:
+    """Return the tables of records for ``rich`` to print.
+
+    Args:
+        records: Runs, finished or not.
+        columns: Names of optional columns, shown as further lines.
+        paper_table: Number of a table of the paper to compare with, or None for no comparison.
+
+    Example:
+        >>> from rich.console import Console
+        >>> Console().print(render_terminal(records))  # doctest: +SKIP
+    """
+    compare, prefer = (None, ()) if paper_table is None else ("paper", (paper_table,))
+    tables = make_tables(records)
+    return TerminalReport(build_document(tables, "terminal", columns=columns, compare=compare, prefer=prefer))
 
 
 def build_document(
@@ -110,71 +127,48 @@ def build_document(
     sections = []
     for table in tables:
         comparison = compare_with_paper(table, prefer=prefer) if compare else None
-        blocks: list[Block] = []
-        parts: list[tuple[str, list[Block]]] = []
         summary, protocol = Note(contents.summarize(table), "summary"), contents.protocol_note(table)
         warnings = [Note(note, "warning") for note in table.notes]
+        paper_line = [Note(comparison.line, "caption")] if comparison else []
+        metrics = [Note(describe_columns(table, columns), "caption")] if columns else []
+        blocks: list[Block] = [summary, *warnings]
+        parts: dict[str, list[Block]] = {}
+        if comparison and format not in ("brief", "latex"):
+            results = [contents.results_table(table, comparison)] if comparison.tables else []
+            parts["Comparison with the paper"] = [*results, *paper_line]
         if format == "brief":
-            compared = [Note(comparison.line, "caption")] if comparison else []
-            blocks = [summary, contents.results_table(table, comparison), *compared, protocol]
+            blocks = [summary, contents.results_table(table, comparison), *paper_line, protocol]
         elif format == "latex":
             blocks = [contents.errors_table(table), Note(contents.KEY_LINE, "caption"), protocol, *warnings]
         elif format == "terminal":
-            caption = [Note(describe_columns(table, columns), "caption")] if columns else []
-            blocks = [contents.overview_table(table, columns), summary, *warnings, *caption, protocol]
-            parts = _comparison_part(comparison)
+            blocks = [contents.overview_table(table, columns), *blocks, *metrics, protocol]
         else:
-            blocks, parts = [summary, *warnings], _parts(table, comparison, columns, page=format == "html")
-        subsections = [Section(title, tuple(inner)) for title, inner in parts if inner]
+            differences = contents.describe_differences(table)
+            captions = [Note(text, "caption") for text in (contents.KEY_LINE, differences) if text]
+            parts["Error by domain"] = [contents.errors_table(table), *captions, protocol]
+            parts["Additional metrics"] = [contents.metrics_table(table, columns), *metrics] if columns else []
+            cost: list[Block] = [contents.costs_table(table), Note(contents.COST_KEY, "caption")]
+            parts |= _page_parts(table, cost) if format == "html" else {"Cost": cost}
+        subsections = [Section(title, tuple(inner)) for title, inner in parts.items() if inner]
         sections.append(Section(table.protocol.name, tuple(blocks), tuple(subsections), table.protocol.key[:8]))
     title = sections[0].title if len(sections) == 1 else f"Online error under {len(sections)} protocols"
     return Document(title, tuple(sections), command)
 
 
-def _parts(
-    table: ResultTable, comparison: Comparison | None, columns: Sequence[str], *, page: bool
-) -> list[tuple[str, list[Block]]]:
-    """Return the titles and blocks of the subsections; a page also has figures, settings and records."""
-    parts = _comparison_part(comparison)
-    errors: list[Block] = [contents.errors_table(table), Note(contents.KEY_LINE, "caption")]
-    differences = contents.describe_differences(table)
-    errors += [Note(differences, "caption")] if differences else []
-    parts.append(("Error by domain", [*errors, contents.protocol_note(table)]))
-    if columns:
-        caption = Note(describe_columns(table, columns), "caption")
-        parts.append(("Additional metrics", [contents.metrics_table(table, columns), caption]))
-    cost: list[Block] = [contents.costs_table(table), Note(contents.COST_KEY, "caption")]
-    if not page:
-        return [*parts, ("Cost", cost)]
+def _page_parts(table: ResultTable, cost: list[Block]) -> dict[str, list[Block]]:
+    """Return the subsections that only a page has, and the cost with its figure."""
+    from driftlaw.reports import figures  # imports matplotlib
 
-    from driftlaw.reports.figures import (
-        LAYER_WEIGHTS,
-        draw_cost,
-        draw_error_along_stream,
-        draw_error_by_round,
-        draw_layer_weights,
-    )
-
-    along = [figure for figure in (draw_error_along_stream(table), draw_error_by_round(table)) if figure]
     best_first = [*table.ranked, *[row for row in table.rows if not row.finished]]
-    with_weights = [row for row in best_first if row.first.diagnostics(LAYER_WEIGHTS)]
-    heat_maps: list[Block] = [figure for row in with_weights[:_MAX_HEAT_MAPS] if (figure := draw_layer_weights(row))]
-    if with_weights[_MAX_HEAT_MAPS:]:
-        labels = "; ".join(row.label for row in with_weights[_MAX_HEAT_MAPS:])
-        heat_maps.append(Note(f"Layer weights of these rows are recorded but not drawn here: {labels}.", "caption"))
-    bars = [figure for figure in (draw_cost(table),) if figure]
-    return [
-        *parts,
-        ("Error along the stream", [*along]),
-        ("Layer weights", heat_maps),
-        ("Cost", [*bars, *cost]),
-        ("Settings", [contents.settings_table(table)]),
-        ("Records", [contents.records_table(table)]),
-    ]
-
-
-def _comparison_part(comparison: Comparison | None) -> list[tuple[str, list[Block]]]:
-    if comparison is None:
-        return []
-    table: list[Block] = [contents.results_table(comparison.table, comparison)] if comparison.tables else []
-    return [("Comparison with the paper", [*table, Note(comparison.line, "caption")])]
+    with_weights = [row for row in best_first if row.first.diagnostics(figures.LAYER_WEIGHTS)]
+    heat_maps = [figures.draw_layer_weights(row) for row in with_weights[:_MAX_HEAT_MAPS]]
+    others = "; ".join(row.label for row in with_weights[_MAX_HEAT_MAPS:])
+    not_drawn = f"Layer weights of these rows are recorded but not drawn here: {others}."
+    parts: dict[str, list[Block | None]] = {
+        "Error along the stream": [figures.draw_error_along_stream(table), figures.draw_error_by_round(table)],
+        "Layer weights": [*heat_maps, Note(not_drawn, "caption") if others else None],
+        "Cost": [figures.draw_cost(table), *cost],
+        "Settings": [contents.settings_table(table)],
+        "Records": [contents.records_table(table)],
+    }
+    return {title: [block for block in blocks if block] for title, blocks in parts.items()}

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from driftlaw.reports.statistics import Difference
 
 MISSING = "–"
-
-_SHORT_NAMES = {
-    "gaussian_noise": "gaussian",
-    "shot_noise": "shot",
-    "impulse_noise": "impulse",
-    "defocus_blur": "defocus",
-    "glass_blur": "glass",
-    "motion_blur": "motion",
-    "zoom_blur": "zoom",
-    "brightness": "bright.",
-    "elastic_transform": "elastic",
-    "pixelate": "pixel.",
-    "jpeg_compression": "jpeg",
-    "speckle_noise": "speckle",
-    "gaussian_blur": "gauss. blur",
-}
+LABELS: dict[str, Any] = tomllib.loads((Path(__file__).parent / "labels.toml").read_text(encoding="utf-8"))
+"""Captions, headings and descriptions of columns."""
 
 
 def short_name(domain: str) -> str:
@@ -34,7 +22,7 @@ def short_name(domain: str) -> str:
     >>> short_name("jpeg_compression"), short_name("snow"), short_name("night_rain")
     ('jpeg', 'snow', 'night rain')
     """
-    return _SHORT_NAMES.get(domain, domain.replace("_", " "))
+    return str(LABELS["short_names"].get(domain, domain.replace("_", " ")))
 
 
 def error_text(error: float | None) -> str:

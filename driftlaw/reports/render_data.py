@@ -5,16 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from driftlaw.records import RunRecord
 from driftlaw.reports.columns import column_data
 from driftlaw.reports.contents import summarize
-from driftlaw.reports.cost import Cost
-from driftlaw.reports.protocol import device_name
-from driftlaw.reports.published import ComparedRow, Comparison, compare_with_paper
-from driftlaw.reports.result_table import ResultRow, ResultTable, TableValue
+from driftlaw.reports.published import ComparedRow, compare_with_paper
+from driftlaw.reports.result_table import Cost, ResultRow, ResultTable, TableValue
 from driftlaw.reports.tables import make_run_row
 
 REPORT_FORMAT = "driftlaw-report-1"
@@ -25,10 +23,9 @@ def render_csv(tables: Sequence[ResultTable], columns: Sequence[str]) -> str:
     lines = [_csv_line(table, row, record, columns) for table in tables for row in table.rows for record in row.records]
     names = list(dict.fromkeys(name for line in lines for name in line))
     after = names.index("finished") + 1  # domains of all tables follow this column
-    domains = [name for name in names if name.startswith("error:")]
-    others = [name for name in names[after:] if name not in domains]
+    names[after:] = sorted(names[after:], key=lambda name: not name.startswith("error:"))
     text = io.StringIO()
-    writer = csv.DictWriter(text, names[:after] + domains + others, restval="", lineterminator="\n")
+    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
     return text.getvalue()
@@ -40,9 +37,7 @@ def _csv_line(table: ResultTable, row: ResultRow, record: RunRecord, columns: Se
     return {
         "protocol": table.protocol.key[:8],
         "dataset": stream["dataset"]["name"],
-        "schedule": stream["schedule"],
-        "severity": stream.get("severity"),
-        "batch_size": stream.get("batch_size"),
+        **{name: stream.get(name) for name in ("schedule", "severity", "batch_size")},
         "model": record.header["model"]["name"],
         "reset_on": record.header["reset_on"],
         "method": record.method,
@@ -62,14 +57,14 @@ def _csv_line(table: ResultTable, row: ResultRow, record: RunRecord, columns: Se
 
 def render_json(tables: Sequence[ResultTable], command: str | None, columns: Sequence[str], *, compare: bool) -> str:
     """Return the whole report as one JSON document."""
-    content = [_table(table, columns, compare_with_paper(table) if compare else None) for table in tables]
+    content = [_table(table, columns, compare=compare) for table in tables]
     document = {"format": REPORT_FORMAT, "command": command, "tables": content}
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _table(table: ResultTable, columns: Sequence[str], comparison: Comparison | None) -> dict[str, Any]:
+def _table(table: ResultTable, columns: Sequence[str], *, compare: bool) -> dict[str, Any]:
     header = table.rows[0].first.header
-    return {
+    content = {
         "protocol": {
             "key": table.protocol.key,
             "line": table.protocol.line,
@@ -78,16 +73,26 @@ def _table(table: ResultTable, columns: Sequence[str], comparison: Comparison | 
             "reset_on": header["reset_on"],
         },
         "summary": summarize(table),
-        "domains": list(table.domains),
-        "summaries": list(table.summary_names),
+        "domains": table.domains,
+        "summaries": table.summary_names,
         "rows": [_row(table, row, columns) for row in table.rows],
-        "notes": list(table.notes),
-        **({"paper": _comparison(comparison)} if comparison else {}),
+        "notes": table.notes,
     }
+    if compare:
+        comparison = compare_with_paper(table)
+        content["paper"] = {
+            "dataset": comparison.dataset,
+            "tables": comparison.tables,
+            "departures": comparison.run_differences,
+            "line": comparison.line,
+            "rows": [_compared_row(table, line) for line in comparison.rows],
+        }
+    return content
 
 
 def _row(table: ResultTable, row: ResultRow, columns: Sequence[str]) -> dict[str, Any]:
     difference, passes = row.vs_best, _rounded(row.cost.forward_passes)
+    runs = [(record, make_run_row(record, table)) for record in row.records]
     return {
         "label": row.label,
         "method": row.method,
@@ -106,49 +111,35 @@ def _row(table: ResultTable, row: ResultRow, columns: Sequence[str]) -> dict[str
         },
         "cost": {"seconds_per_step": row.cost.seconds, "forward_units": passes, **_cost(row.cost)},
         **({"measures": {name: column_data(row, name) for name in columns}} if columns else {}),
-        "runs": [_run(table, record) for record in row.records],
-    }
-
-
-def _run(table: ResultTable, record: RunRecord) -> dict[str, Any]:
-    run = make_run_row(record, table)
-    return {
-        "seed": record.seed,
-        "finished": record.finished,
-        "errors": _means(table.domains, run.domains),
-        **_means(table.summary_names, run.summaries),
-        "commit": record.header.get("commit"),
-        "versions": record.header.get("versions", {}),
-        "device": device_name(record),
-        "record": record.path.as_posix() if record.path else None,
-    }
-
-
-def _comparison(comparison: Comparison) -> dict[str, Any]:
-    return {
-        "dataset": comparison.dataset,
-        "tables": comparison.tables,
-        "departures": list(comparison.run_differences),
-        "line": comparison.line,
-        "rows": [_compared_row(comparison.table, line) for line in comparison.rows],
+        "runs": [
+            {
+                "seed": record.seed,
+                "finished": record.finished,
+                "errors": _means(table.domains, run.domains),
+                **_means(table.summary_names, run.summaries),
+                "commit": record.header.get("commit"),
+                "versions": record.header.get("versions", {}),
+                "device": run.cost.device,
+                "record": record.path.as_posix() if record.path else None,
+            }
+            for record, run in runs
+        ],
     }
 
 
 def _compared_row(table: ResultTable, line: ComparedRow) -> dict[str, Any]:
     paper, names = line.published, table.summary_names
     ours = _means(table.domains, line.row.domains)
-    published: Mapping[str, float] = paper.errors if paper else {}
+    errors = paper.errors if paper else {}
     return {
         "label": line.row.label,
         "method": line.row.method,
         "ours": _means(names, line.row.summaries),
         "paper": dict(zip(names, paper.summaries, strict=False)) if paper else None,
         "difference": dict(zip(names, map(_rounded, line.differences), strict=True)),
-        "domains": {name: {"ours": ours[name], "paper": published[name]} for name in published if name in ours},
-        "paper_table": paper.table if paper else None,
-        "paper_network": paper.network if paper else None,
-        "paper_gflops": paper.gflops if paper else None,
-        "settings_not_the_papers": list(line.setting_differences),
+        "domains": {name: {"ours": ours[name], "paper": errors[name]} for name in errors if name in ours},
+        **{f"paper_{name}": getattr(paper, name, None) for name in ("table", "network", "gflops")},
+        "settings_not_the_papers": line.setting_differences,
     }
 
 

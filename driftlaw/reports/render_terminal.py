@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,10 +12,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from driftlaw.records import RunRecord
-from driftlaw.reports.build import build_document
 from driftlaw.reports.document import Cell, Document, Note, Table
-from driftlaw.reports.tables import make_tables
 
 _STYLES = {"best": "bold green", "second": "underline", "": ""}
 _NOTE_STYLES = {"summary": "bold", "warning": "yellow", "caption": "dim", "protocol": "dim"}
@@ -38,25 +35,6 @@ class TerminalReport:
                 elif isinstance(block, Note):
                     yield Padding(Text(block.text, style=_NOTE_STYLES[block.kind]), (0, 1))
             yield ""
-
-
-def render_terminal(
-    records: Iterable[RunRecord], columns: tuple[str, ...] = (), *, paper_table: int | None = None
-) -> TerminalReport:
-    """Return the tables of records for ``rich`` to print.
-
-    Args:
-        records: Runs, finished or not.
-        columns: Names of optional columns, shown as further lines.
-        paper_table: Number of a table of the paper to compare with, or None for no comparison.
-
-    Example:
-        >>> from rich.console import Console
-        >>> Console().print(render_terminal(records))  # doctest: +SKIP
-    """
-    compare, prefer = (None, ()) if paper_table is None else ("paper", (paper_table,))
-    tables = make_tables(records)
-    return TerminalReport(build_document(tables, "terminal", columns=columns, compare=compare, prefer=prefer))
 
 
 def render_text(document: Document) -> str:

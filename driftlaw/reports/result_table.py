@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from driftlaw.records import RunRecord
-from driftlaw.reports.cost import Cost
 from driftlaw.reports.protocol import Protocol
 from driftlaw.reports.statistics import Difference
 
@@ -25,6 +24,30 @@ class TableValue:
     mean: float | None
     spread: float | None = None
     mark: str = ""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cost per step; a value that the records do not contain is None.
+
+    Attributes:
+        seconds: Seconds per step: median over steps, then over seeds, without runs that shared their GPU.
+        forward_flops: FLOPs per image of one forward pass of the model, 2 × its multiply-adds.
+        step_flops: Measured FLOPs per image of a whole step, forward and backward.
+        peak_bytes: Largest peak memory over seeds.
+        device: Devices of the runs.
+    """
+
+    seconds: float | None
+    forward_flops: float | None
+    step_flops: float | None
+    peak_bytes: float | None
+    device: str
+
+    @property
+    def forward_passes(self) -> float | None:
+        """Cost of a step in forward passes."""
+        return self.step_flops / self.forward_flops if self.step_flops and self.forward_flops else None
 
 
 @dataclass(frozen=True, eq=False)

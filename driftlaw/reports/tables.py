@@ -6,14 +6,13 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 
 from driftlaw.errors import UsageError
 from driftlaw.records import RunRecord, Segment, validate_record
-from driftlaw.reports.cost import cost_of
 from driftlaw.reports.format import listed, value_text
 from driftlaw.reports.protocol import describe_protocol, device_name, protocol_key, severities
-from driftlaw.reports.result_table import BASELINE, ResultRow, ResultTable, TableValue
+from driftlaw.reports.result_table import BASELINE, Cost, ResultRow, ResultTable, TableValue
 from driftlaw.reports.statistics import paired_difference
 
 
@@ -70,9 +69,8 @@ def _make_table(records: list[RunRecord]) -> ResultTable:
     for record in records:  # a copy of a record must not count as another seed
         first = runs.setdefault((_settings_key(record), record.seed), record)
         if first is not record:
-            notes.append(
-                f"Skipped {record.location}: {record.method} with seed {record.seed} is also in {first.location}."
-            )
+            run = f"{record.method} with seed {record.seed}"
+            notes.append(f"Skipped {record.location}: {run} is also in {first.location}.")
     groups: dict[tuple[tuple[str, str], int | None], list[RunRecord]] = {}
     for (key, seed), record in runs.items():
         groups.setdefault((key, None if record.finished else seed), []).append(record)
@@ -80,30 +78,21 @@ def _make_table(records: list[RunRecord]) -> ResultTable:
     seen = dict.fromkeys(segment.name for record in kept for segment in record.segments)
     planned = dict.fromkeys(kept[0].header["stream"].get("corruptions") or [])
     domains, levels = tuple(planned if set(seen) <= set(planned) else seen), severities(kept)
-    rows = [_make_row(sorted(group, key=lambda run: run.seed), domains, levels) for group in groups.values()]
-    rows = sorted(
-        _add_marks(_add_labels(rows), domains, levels),
-        key=lambda row: (
-            not row.finished,
-            row.method != BASELINE,
-            -(row.summaries[0].mean or 0.0),
-            row.label,
-            row.seeds,
-        ),
-    )
+    rows = _add_labels([_make_row(group, domains, levels) for group in groups.values()])
+
+    def order(row: ResultRow) -> tuple[bool, bool, float, str, list[int]]:
+        return not row.finished, row.method != BASELINE, -(row.summaries[0].mean or 0.0), row.label, row.seeds
+
+    rows.sort(key=order)
     if len({tuple(row.seeds) for row in rows if row.finished}) > 1:
         notes.append(
             "Rows have different seeds: a mean is over all seeds of its row, a paired difference over the common seeds."
         )
     notes += [note for row in rows for note in _row_notes(row)]
-    return ResultTable(describe_protocol(kept), domains, levels, tuple(rows), tuple(notes))
+    return _add_marks(ResultTable(describe_protocol(kept), domains, levels, tuple(rows), tuple(notes)))
 
 
-def _summary_severities(levels: Sequence[int]) -> list[int | None]:
-    return [None] if len(levels) < 2 else [None, levels[-1]]
-
-
-def _make_row(records: list[RunRecord], domains: Sequence[str], levels: Sequence[int]) -> ResultRow:
+def _make_row(records: Sequence[RunRecord], domains: Sequence[str], levels: Sequence[int]) -> ResultRow:
     runs = [_complete_segments(record) for record in records]
     errors = [_mean_over_seeds([[s.error for s in run if s.name == name] for run in runs]) for name in domains]
     summaries = [
@@ -113,7 +102,11 @@ def _make_row(records: list[RunRecord], domains: Sequence[str], levels: Sequence
         for level in _summary_severities(levels)
     ]
     title = str(records[0].header.get("title") or records[0].method)
-    return ResultRow(title, tuple(records), tuple(errors), tuple(summaries), cost_of(records))
+    return ResultRow(title, tuple(records), tuple(errors), tuple(summaries), _cost(records))
+
+
+def _summary_severities(levels: Sequence[int]) -> list[int | None]:
+    return [None] if len(levels) < 2 else [None, levels[-1]]
 
 
 def _complete_segments(record: RunRecord) -> list[Segment]:
@@ -127,9 +120,22 @@ def _complete_segments(record: RunRecord) -> list[Segment]:
 
 def _mean_over_seeds(errors: list[list[float]]) -> TableValue:
     means = [fmean(values) for values in errors if values]
-    if not means:
-        return TableValue(None)
-    return TableValue(fmean(means), stdev(means) if len(means) > 1 else None)
+    return TableValue(fmean(means) if means else None, stdev(means) if len(means) > 1 else None)
+
+
+def _cost(records: Sequence[RunRecord]) -> Cost:
+    def median_of(values: Iterable[float | None]) -> float | None:
+        known = [float(value) for value in values if value is not None]
+        return median(known) if known else None
+
+    peaks = [record.timing.get("peak_bytes") for record in records]
+    return Cost(
+        seconds=median_of(record.seconds_per_step for record in records if record.batches and not record.shared_gpu),
+        forward_flops=median_of(record.cost.get("forward_flops_per_image") for record in records),
+        step_flops=median_of(record.cost.get("step_flops_per_image") for record in records),
+        peak_bytes=max((float(peak) for peak in peaks if peak), default=None),
+        device=", ".join(sorted({device_name(record) for record in records})),
+    )
 
 
 def _add_labels(rows: list[ResultRow]) -> list[ResultRow]:
@@ -137,50 +143,44 @@ def _add_labels(rows: list[ResultRow]) -> list[ResultRow]:
     labelled = []
     for row in rows:
         peers = [other.settings for other in rows if other.method == row.method]
-        names = sorted({name for settings in peers for name in settings})
         # A setting that a record does not contain has its default and is not in the label.
         known = {**row.first.execution, **row.settings}
         parts = [
             f"{name}={value_text(known[name])}"
-            for name in names
-            if name in known and len({value_text(settings.get(name, "unset")) for settings in peers}) > 1
+            for name in sorted({name for settings in peers for name in settings} & known.keys())
+            if len({value_text(settings.get(name, "unset")) for settings in peers}) > 1
         ]
         labelled.append(replace(row, settings_label=" ".join(parts)))
     return labelled
 
 
-def _add_marks(rows: list[ResultRow], domains: Sequence[str], levels: Sequence[int]) -> list[ResultRow]:
+def _add_marks(table: ResultTable) -> ResultTable:
     """Mark the two lowest errors of every column; add the differences from the best row and from the source model."""
-    finished = [row for row in rows if row.finished]
-    if len(finished) > 1:
-        by_domain = [
-            _column_marks(finished, [row.domains[index] for row in finished], domain=name)
-            for index, name in enumerate(domains)
-        ]
-        by_summary = [
-            _column_marks(finished, [row.summaries[index] for row in finished], severity=level)
-            for index, level in enumerate(_summary_severities(levels))
-        ]
-        best = min(finished, key=lambda row: (row.summaries[0].mean or 0.0, row.label))
-        baseline = next((row.summaries[0].mean for row in finished if row.method == BASELINE), None)
-        for index, row in enumerate(finished):
-            mean, comparable = row.summaries[0].mean, row.method != BASELINE
-            finished[index] = replace(
-                row,
-                domains=_with_marks(row.domains, [marks[index] for marks in by_domain]),
-                summaries=_with_marks(row.summaries, [marks[index] for marks in by_summary]),
-                vs_best=None if row is best else paired_difference(row.records, best.records),
-                difference=mean - baseline if comparable and mean is not None and baseline is not None else None,
-            )
-    return finished + [row for row in rows if not row.finished]
-
-
-def _with_marks(values: Sequence[TableValue], marks: Sequence[str]) -> tuple[TableValue, ...]:
-    return tuple(replace(value, mark=mark) for value, mark in zip(values, marks, strict=True))
+    ranked = table.ranked
+    if len(ranked) < 2:
+        return table
+    selections: list[tuple[str | None, int | None]] = [(name, None) for name in table.domains]
+    selections += [(None, level) for level in _summary_severities(table.severities)]
+    columns = zip(*[(*row.domains, *row.summaries) for row in ranked], strict=True)
+    marks = [_column_marks(ranked, values, *which) for values, which in zip(columns, selections, strict=True)]
+    baseline = table.baseline.summaries[0].mean if table.baseline else None
+    marked = {}
+    for index, row in enumerate(ranked):
+        values = zip((*row.domains, *row.summaries), marks, strict=True)
+        cells = tuple(replace(value, mark=column[index]) for value, column in values)
+        mean, comparable = row.summaries[0].mean, row.method != BASELINE
+        marked[row] = replace(
+            row,
+            domains=cells[: len(table.domains)],
+            summaries=cells[len(table.domains) :],
+            vs_best=paired_difference(row.records, ranked[0].records) if index else None,
+            difference=mean - baseline if comparable and mean is not None and baseline is not None else None,
+        )
+    return replace(table, rows=tuple(marked.get(row, row) for row in table.rows))
 
 
 def _column_marks(
-    rows: list[ResultRow], values: list[TableValue], *, domain: str | None = None, severity: int | None = None
+    rows: list[ResultRow], values: Sequence[TableValue], domain: str | None, severity: int | None
 ) -> list[str]:
     """Return the mark of every row in one column; errors that are printed alike get the same mark."""
     printed = [None if value.mean is None else round(value.mean, 1) for value in values]
