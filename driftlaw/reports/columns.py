@@ -8,16 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from driftlaw.errors import UsageError, unknown_name
-from driftlaw.records import (
-    RunRecord,
-    calibration_error,
-    clean_error,
-    error_by_round,
-    layer_drift,
-    mean_recovery,
-    recoveries,
-    worst_window,
-)
+from driftlaw.records import RunRecord, metrics
 from driftlaw.reports import format as fmt
 from driftlaw.reports.result_table import ResultRow, ResultTable
 
@@ -43,13 +34,13 @@ COLUMN_FOR_METRIC = {column.requires: name for name, column in COLUMNS.items() i
 
 _VALUES: dict[str, Callable[[RunRecord], float | None]] = {
     "error": lambda record: record.mean_error,
-    "ece": calibration_error,
-    "clean": lambda record: clean.after if (clean := clean_error(record)) else None,
-    "first_round": lambda record: errors[0] if len(errors := error_by_round(record)) > 1 else None,
-    "last_round": lambda record: errors[-1] if len(errors := error_by_round(record)) > 1 else None,
-    "worst": lambda record: window.error if (window := worst_window(record)) else None,
-    "recovery": mean_recovery,
-    "drift": lambda record: 100.0 * drift.mean if (drift := layer_drift(record)) else None,
+    "ece": metrics.calibration_error,
+    "clean": lambda record: clean.after if (clean := metrics.clean_error(record)) else None,
+    "first_round": lambda record: errors[0] if len(errors := metrics.error_by_round(record)) > 1 else None,
+    "last_round": lambda record: errors[-1] if len(errors := metrics.error_by_round(record)) > 1 else None,
+    "worst": lambda record: window.error if (window := metrics.worst_window(record)) else None,
+    "recovery": metrics.mean_recovery,
+    "drift": lambda record: 100.0 * drift.mean if (drift := metrics.layer_drift(record)) else None,
     "ms": lambda record: None if record.shared_gpu else 1000.0 * record.seconds_per_step,
     "flops": lambda record: record.cost.get("step_flops_per_image"),
 }
@@ -91,9 +82,13 @@ def column_text(row: ResultRow, name: str) -> str:
         return "∞"
     text = fmt.error_text(fmean(values)) + fmt.spread_text(stdev(values) if len(values) > 1 else None)
     if name == "clean":
-        forgotten = fmean(clean.forgotten for record in row.records if (clean := clean_error(record)) is not None)
+        forgotten = fmean(
+            clean.forgotten for record in row.records if (clean := metrics.clean_error(record)) is not None
+        )
         return f"{text} ({fmt.difference_text(forgotten)})"
-    if name == "recovery" and any(item.batches is None for record in row.records for item in recoveries(record)):
+    if name == "recovery" and any(
+        item.batches is None for record in row.records for item in metrics.recoveries(record)
+    ):
         return f"≥ {text}"
     return text
 
@@ -113,7 +108,7 @@ def describe_columns(table: ResultTable, names: Sequence[str]) -> str:
     sentences = ["; ".join(f"{COLUMNS[name].heading}: {COLUMNS[name].meaning}" for name in names) + "."]
     finished = [row for row in table.rows if row.finished]
     for row in finished if "drift" in names else ():
-        if drift := layer_drift(row.first):
+        if drift := metrics.layer_drift(row.first):
             largest = [f"{name} {100.0 * distance:.1f} %" for name, distance in drift.farthest()]
             sentences.append(f"Largest drift, {row.label}: {fmt.listed(largest)}.")
     for column, name in ((COLUMNS[name], name) for name in names):

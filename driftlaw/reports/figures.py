@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -43,24 +43,19 @@ def draw_error_along_stream(table: ResultTable) -> Figure | None:
         _finish_error_axes(canvas, axes, rows)
         svg = to_svg()
     rule = rows[0].first.header["reset_on"]
-    caption = (
-        "Error along the stream. Thin: error per batch. Thick: running mean within a domain. "
-        + ("Mean over seeds. " if table.has_spread else "")
-        + "Vertical lines: domain changes"
-        + (", which methods are not informed about." if rule == "never" else f" (reset on: {rule}).")
-    )
+    known = ", which methods are not informed about" if rule == "never" else f" (reset on: {rule})"
+    seeds = "Mean over seeds. " if table.has_spread else ""
+    thick = "Thick: running mean within a domain."
+    caption = f"Error along the stream. Thin: error per batch. {thick} {seeds}Vertical lines: domain changes{known}."
     means = "; ".join(f"{row.label} {error_text(row.summaries[0].mean)} percent" for row in rows)
     return Figure(svg, caption, f"Line chart of the error per batch along the stream. Means: {means}.")
 
 
 def draw_error_by_round(table: ResultTable) -> Figure | None:
     """Draw the error per round of every row; None if the stream does not repeat."""
-    errors = [
-        (row, np.mean([error_by_round(record) for record in row.records], axis=0))
-        for row in table.rows
-        if row.finished and len(error_by_round(row.first)) > 1
-    ]
-    if not errors:
+    rows = [row for row in table.rows if row.finished and len(error_by_round(row.first)) > 1]
+    errors = [(row, np.mean([error_by_round(record) for record in row.records], axis=0)) for row in rows]
+    if not rows:
         return None
     with svg_figure((WIDTH, 3.2), f"rounds {table.protocol.key}") as (canvas, to_svg):
         axes = canvas.add_subplot()
@@ -69,7 +64,7 @@ def draw_error_by_round(table: ResultTable) -> Figure | None:
             axes.plot(rounds, values, label=row.label, marker="o", markersize=3.5, **series_style(table, row))
         axes.set_xlabel("round")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        _finish_error_axes(canvas, axes, [row for row, _ in errors])
+        _finish_error_axes(canvas, axes, rows)
         svg = to_svg()
     ends = "; ".join(f"{row.label} {error_text(values[0])} to {error_text(values[-1])}" for row, values in errors)
     caption = f"Error by round, {table.protocol.name}" + (", mean over seeds." if table.has_spread else ".")
@@ -89,14 +84,9 @@ def draw_layer_weights(row: ResultRow) -> Figure | None:
     size = (WIDTH, min(9.0, 1.6 + 0.135 * max(10, len(names))))
     with svg_figure(size, f"weights {row.label} {protocol_key(record)}") as (canvas, to_svg):
         axes = canvas.add_subplot()
-        image = axes.imshow(
-            _average_columns(weights),
-            aspect="auto",
-            interpolation="none",
-            cmap="magma",
-            norm=PowerNorm(0.5, vmin=0.0, vmax=max(1e-12, largest)),
-            extent=(0.0, float(weights.shape[1]), float(len(names)), 0.0),
-        )
+        extent = (0.0, float(weights.shape[1]), float(len(names)), 0.0)
+        scale: dict[str, Any] = {"cmap": "magma", "norm": PowerNorm(0.5, vmin=0.0, vmax=max(1e-12, largest))}
+        image = axes.imshow(_average_columns(weights), aspect="auto", interpolation="none", extent=extent, **scale)
         _draw_layer_names(axes, names)
         _draw_domains(axes, record, over_image=True)
         axes.set_xlabel("batch")
@@ -125,7 +115,7 @@ def draw_cost(table: ResultTable) -> Figure | None:
         ("milliseconds per step", [row.cost.seconds for row in rows], milliseconds_text),
         ("FLOPs per step, in forward passes", [row.cost.forward_passes for row in rows], passes_text),
     ]
-    panels = [panel for panel in panels if any(value is not None for value in panel[1])]
+    panels = [panel for panel in panels if set(panel[1]) != {None}]
     with svg_figure((WIDTH, 0.9 + 0.34 * len(rows)), f"cost {table.protocol.key}") as (canvas, to_svg):
         all_axes = canvas.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         colors = [series_style(table, row)["color"] for row in rows]
@@ -139,16 +129,13 @@ def draw_cost(table: ResultTable) -> Figure | None:
             axes.spines["bottom"].set_visible(False)
             axes.tick_params(axis="both", length=0)
             axes.set_xticks([])
-        all_axes[0].set_yticks(range(len(rows)), [row.label for row in rows])
+        all_axes[0].set_yticks(range(len(rows)), [row.label for row in rows], color=INK)
         all_axes[0].invert_yaxis()
-        all_axes[0].tick_params(axis="y", labelcolor=INK, length=0)
         svg = to_svg()
-    costs = "; ".join(
-        f"{row.label} {milliseconds_text(row.cost.seconds)} ms and {passes_text(row.cost.forward_passes)}"
-        for row in rows
-    )
+    costs = [(row.label, milliseconds_text(row.cost.seconds), passes_text(row.cost.forward_passes)) for row in rows]
+    described = "; ".join(f"{label} {time} ms and {passes}" for label, time, passes in costs)
     caption = "Error and cost: median time per step, and FLOPs per step (forward and backward) in forward passes."
-    return Figure(svg, caption, f"Bar chart of error, milliseconds per step and forward passes per step: {costs}.")
+    return Figure(svg, caption, f"Bar chart of error, milliseconds per step and forward passes per step: {described}.")
 
 
 def series_style(table: ResultTable, row: ResultRow) -> dict[str, Any]:
@@ -168,10 +155,9 @@ def _finish_error_axes(canvas: Canvas, axes: Axes, rows: Sequence[ResultRow]) ->
 
 def _draw_error(axes: Axes, row: ResultRow, style: dict[str, Any]) -> None:
     length = min(len(record.batches) for record in row.records)
-    errors = np.mean(
-        [[100.0 * line["wrong"] / line["images"] for line in record.batches[:length]] for record in row.records], axis=0
-    )
-    names = [line["domain"]["name"] for line in row.first.batches[:length]]
+    lines = [record.batches[:length] for record in row.records]
+    errors = np.mean([[100.0 * line["wrong"] / line["images"] for line in run] for run in lines], axis=0)
+    names = [line["domain"]["name"] for line in lines[0]]
     middle = np.arange(length) + 0.5
     label = row.label if row.finished else f"{row.label} (unfinished)"
     axes.plot(middle, errors, linewidth=0.7, alpha=0.35, color=style["color"])
@@ -190,16 +176,12 @@ def _running_mean(values: Array) -> Array:
 
 
 def constant_segments(names: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield start and stop of each run of equal names.
+    """Iterate over start and stop of each run of equal names.
 
     >>> list(constant_segments(["fog", "fog", "snow"]))
     [(0, 2), (2, 3)]
     """
-    start = 0
-    for _, group in groupby(names):
-        stop = start + len(list(group))
-        yield start, stop
-        start = stop
+    return pairwise(accumulate((len(list(group)) for _, group in groupby(names)), initial=0))
 
 
 def _draw_domains(axes: Axes, record: RunRecord, *, over_image: bool = False) -> None:
@@ -213,17 +195,9 @@ def _draw_domains(axes: Axes, record: RunRecord, *, over_image: bool = False) ->
     for start, stop in segments:
         if start:
             axes.axvline(start, linewidth=0.8, zorder=1.5, **style)
-        axes.text(
-            (start + stop) / 2,
-            1.015,
-            short_name(names[start]),
-            transform=axes.get_xaxis_transform(),
-            rotation=90 if len(segments) > 15 else 0,
-            ha="center",
-            va="bottom",
-            fontsize=7.2,
-            color=FAINT,
-        )
+        above: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "rotation": 90 if len(segments) > 15 else 0}
+        position = ((start + stop) / 2, 1.015)
+        axes.text(*position, short_name(names[start]), ha="center", va="bottom", fontsize=7.2, color=FAINT, **above)
 
 
 def _average_columns(weights: Array) -> Array:
@@ -243,8 +217,8 @@ def _draw_layer_names(axes: Axes, names: Sequence[str]) -> None:
         if start:
             axes.axhline(start, color="white", alpha=0.5, linewidth=0.8)
         if len(set(stages)) > 1 and stop - start > 1:
-            middle, right = (start + stop) / 2, axes.get_yaxis_transform()
-            axes.text(1.008, middle, stages[start], transform=right, fontsize=8, color=FAINT, va="center")
+            right = axes.get_yaxis_transform()
+            axes.text(1.008, (start + stop) / 2, stages[start], transform=right, fontsize=8, color=FAINT, va="center")
 
 
 def layer_stages(names: Sequence[str]) -> list[str]:

@@ -55,29 +55,37 @@ def describe_protocol(records: Sequence[RunRecord]) -> Protocol:
     """Return the protocol of records with the same :func:`protocol_key`."""
     headers = [record.header for record in records]
     stream, model, reset_on = headers[0]["stream"], headers[0]["model"], headers[0]["reset_on"]
-    torch = [header.get("versions", {}).get("torch") for header in headers]
-    software = [
-        f"driftlaw {header['driftlaw']}" + (f" with torch {version}" if version else "")
-        for header, version in zip(headers, torch, strict=True)
-    ]
-    items = [
-        ("dataset", _describe_dataset(stream["dataset"], [header["stream"]["dataset"] for header in headers])),
-        ("model", _describe_model(model)),
-        ("stream", _describe_stream(stream, severities(records))),
-        ("reset", _RESETS.get(reset_on, value_text(reset_on))),
-        ("pixels", _describe_pixels(stream)),
-        ("precision", _distinct(str(record.execution.get("precision", "not recorded")) for record in records)),
-        *(
-            (name.replace("_", " "), value_text(value))
+    dataset, datasets = stream["dataset"], [header["stream"]["dataset"] for header in headers]
+    images, parameters = dataset.get("count"), model.get("parameters")
+    software = {f"driftlaw {header['driftlaw']}{_torch_version(header)}" for header in headers}
+    items = {
+        "dataset": _with_details(
+            f"{dataset['name']} {dataset.get('split') or ''}".strip(),
+            counted(images, "image") if images else "",
+            _origins(datasets),
+            _short_hash(dataset),
+        ),
+        "model": _with_details(
+            str(model["name"]),
+            counted(parameters, "parameter") if parameters else "",
+            f"weights {model['weights']}" if model.get("weights") else "",
+            _short_hash(model),
+        ),
+        "stream": _describe_stream(stream, severities(records)),
+        "reset": _RESETS.get(reset_on, value_text(reset_on)),
+        "pixels": _describe_pixels(stream),
+        "precision": listed(sorted({str(record.execution.get("precision", "not recorded")) for record in records})),
+        **{
+            name.replace("_", " "): value_text(value)
             for name, value in sorted(stream.items())
             if name not in _DESCRIBED_KEYS and value is not None
-        ),
-        ("seeds", listed(sorted({record.seed for record in records}))),
-        ("device", _distinct(map(device_name, records))),
-        ("software", _distinct(software)),
-    ]
-    name = f"{stream['dataset']['name']} · {stream['schedule']} · {model['name']}"
-    return Protocol(protocol_key(records[0]), name, tuple((name, value) for name, value in items if value))
+        },
+        "seeds": listed(sorted({record.seed for record in records})),
+        "device": listed(sorted(set(map(device_name, records)))),
+        "software": listed(sorted(software)),
+    }
+    name = f"{dataset['name']} · {stream['schedule']} · {model['name']}"
+    return Protocol(protocol_key(records[0]), name, tuple((name, value) for name, value in items.items() if value))
 
 
 def severities(records: Sequence[RunRecord]) -> tuple[int, ...]:
@@ -97,8 +105,9 @@ def device_name(record: RunRecord) -> str:
     return describe_device(record.header["device"])
 
 
-def _distinct(values: Iterable[str], separator: str = ", ") -> str:
-    return separator.join(sorted(set(values)))
+def _torch_version(header: Mapping[str, Any]) -> str:
+    version = header.get("versions", {}).get("torch")
+    return f" with torch {version}" if version else ""
 
 
 def _with_details(name: str, *details: str) -> str:
@@ -107,44 +116,30 @@ def _with_details(name: str, *details: str) -> str:
 
 
 def _origins(items: Iterable[Mapping[str, Any]]) -> str:
-    return _distinct((str(item["origin"]) for item in items if item.get("origin")), " / ")
+    return " / ".join(sorted({str(item["origin"]) for item in items if item.get("origin")}))
 
 
 def _short_hash(item: Mapping[str, Any]) -> str:
     return f"sha256 {item['sha256'][:8]}" if item.get("sha256") else ""
 
 
-def _describe_dataset(dataset: Mapping[str, Any], datasets: Sequence[Mapping[str, Any]]) -> str:
-    count = counted(dataset["count"], "image") if dataset.get("count") else ""
-    name = f"{dataset['name']} {dataset.get('split') or ''}".strip()
-    return _with_details(name, count, _origins(datasets), _short_hash(dataset))
-
-
-def _describe_model(model: Mapping[str, Any]) -> str:
-    parameters = counted(model["parameters"], "parameter") if model.get("parameters") else ""
-    weights = f"weights {model['weights']}" if model.get("weights") else ""
-    return _with_details(str(model["name"]), parameters, weights, _short_hash(model))
-
-
 def _describe_stream(stream: Mapping[str, Any], levels: Sequence[int]) -> str:
-    parts = [str(stream["schedule"])]
-    if len(levels) > 1:
-        parts.append(f"severities {levels[0]} to {levels[-1]}")
-    elif stream.get("severity") is not None:
-        parts.append(f"severity {value_text(stream['severity'])}")
-    if stream.get("rounds") not in (None, 1):
-        parts.append(f"{stream['rounds']} rounds")
-    if stream.get("corruptions"):
-        parts.append(counted(len(stream["corruptions"]), "corruption"))
-    if stream.get("images_per_domain"):
-        parts.append(f"{counted(stream['images_per_domain'], 'image')} per domain")
-    if stream.get("batch_size"):
-        parts.append(f"batch size {stream['batch_size']}")
-    if stream.get("order") == "dirichlet" and stream.get("concentration") is not None:
-        parts.append(f"dirichlet order with concentration {value_text(stream['concentration'])}")
-    elif stream.get("order"):
-        parts.append(value_text(stream["order"]))
-    return listed(parts)
+    severity, rounds, order, images, size = map(
+        stream.get, ("severity", "rounds", "order", "images_per_domain", "batch_size")
+    )
+    one_severity = f"severity {value_text(severity)}" if severity is not None else ""
+    if order == "dirichlet" and stream.get("concentration") is not None:
+        order = f"dirichlet order with concentration {value_text(stream['concentration'])}"
+    parts = [
+        str(stream["schedule"]),
+        f"severities {levels[0]} to {levels[-1]}" if len(levels) > 1 else one_severity,
+        f"{rounds} rounds" if rounds not in (None, 1) else "",
+        counted(len(stream["corruptions"]), "corruption") if stream.get("corruptions") else "",
+        f"{counted(images, 'image')} per domain" if images else "",
+        f"batch size {size}" if size else "",
+        value_text(order) if order else "",
+    ]
+    return listed([part for part in parts if part])
 
 
 def _describe_pixels(stream: Mapping[str, Any]) -> str:

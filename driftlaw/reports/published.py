@@ -221,23 +221,19 @@ def compare_with_paper(table: ResultTable, *, prefer: Sequence[int] = ()) -> Com
 def _stream_differences(table: ResultTable) -> list[str]:
     """Return what makes the stream a different one from the paper's, so that errors must not be compared."""
     header, paper = table.rows[0].first.header, paper_protocol()
-    stream = header["stream"]
-    corruptions = list(stream.get("corruptions") or table.domains)
-    checks = [
-        (stream["schedule"] not in ("continual", "gradual"), f"schedule {stream['schedule']}"),
-        (
-            corruptions != list(paper.corruptions),
-            f"{counted(len(table.domains), 'domain')} instead of the fifteen corruptions in their order",
-        ),
-        (
-            stream["schedule"] == "continual" and stream.get("severity") != paper.severity,
-            f"severity {value_text(stream.get('severity'))}",
-        ),
-        (stream.get("rounds") not in (None, 1), f"{stream.get('rounds')} rounds"),
-        (stream.get("order") not in (None, paper.order), f"order {stream.get('order')}"),
-        (header["reset_on"] != paper.reset_on, f"reset on {header['reset_on']}"),
-    ]
-    return [difference for differs, difference in checks if differs]
+    stream, reset_on = header["stream"], header["reset_on"]
+    schedule, severity, rounds, order = map(stream.get, ("schedule", "severity", "rounds", "order"))
+    count = counted(len(table.domains), "domain")
+    agreements = {
+        f"schedule {schedule}": schedule in ("continual", "gradual"),
+        f"{count} instead of the fifteen corruptions in their order": list(stream.get("corruptions") or table.domains)
+        == list(paper.corruptions),
+        f"severity {value_text(severity)}": schedule != "continual" or severity == paper.severity,
+        f"{rounds} rounds": rounds in (None, 1),
+        f"order {order}": order in (None, paper.order),
+        f"reset on {reset_on}": reset_on == paper.reset_on,
+    }
+    return [difference for difference, agrees in agreements.items() if not agrees]
 
 
 def _compare_row(row: ResultRow, dataset: PublishedDataset, schedule: str, prefer: Sequence[int]) -> ComparedRow:
@@ -250,17 +246,16 @@ def _compare_row(row: ResultRow, dataset: PublishedDataset, schedule: str, prefe
     ]
     same_network = [line for line in published if line.network == network]
     published = same_network or [line for line in published if line.network == dataset.network]
-    if row.method != LAW:
-        return ComparedRow(row, next(iter(published), None))
+    law = dataset.law if row.method == LAW else {}
     for line in published:
-        if not _setting_differences(row.settings, {**dataset.law, **line.settings}):
+        if not _setting_differences(row.settings, {**law, **line.settings}):
             return ComparedRow(row, line)
     # The paper did not run these settings: compare with its default settings and report the differences.
     differences = [
         f"{name} {value_text(row.settings[name])} (paper {value_text(value)})"
-        for name, value in _setting_differences(row.settings, dataset.law).items()
+        for name, value in _setting_differences(row.settings, law).items()
     ]
-    default = (line for line in published if not _setting_differences(line.settings, dataset.law))
+    default = (line for line in published if not _setting_differences(line.settings, law))
     return ComparedRow(row, next(default, None), tuple(differences))
 
 
@@ -274,27 +269,22 @@ def _run_differences(table: ResultTable, dataset: PublishedDataset, rows: Sequen
     header, paper = table.rows[0].first.header, paper_protocol()
     stream, recorded = header["stream"], header["model"]["name"]
     network = paper.network_of(recorded)
-    expected = {line.published.network for line in rows if line.published} or {dataset.network}
-    differences = []
-    if network not in expected:
-        differences.append(f"model {recorded} (paper {listed(sorted(expected))})")
-    elif recorded != network:
-        differences.append(f"model {recorded}, a variant of {network}")
-    if "our split" in str(stream["dataset"].get("origin") or ""):
-        differences.append("our own split of the images")
-    for name, ours, value in (
-        ("images per domain", stream.get("images_per_domain"), dataset.images_per_domain),
-        ("images per batch", stream.get("batch_size"), dataset.batch_size),
-    ):
-        if ours is not None and ours != value:
-            differences.append(f"{ours:,} {name} (paper {value:,})")
-    if stream.get("archive") is None and stream.get("pixels"):
-        differences.append(f"corruptions {stream['pixels']} by driftlaw, not the published files")
-    seeds = {len(row.seeds) for row in table.rows if row.finished}
-    if seeds and seeds != {paper.seeds}:
-        noun = "seed" if seeds == {1} else "seeds"
-        differences.append(f"{listed(sorted(seeds))} {noun} (paper {paper.seeds} runs)")
-    precisions = {str(row.settings["precision"]) for row in table.rows if "precision" in row.settings}
-    if precisions:
-        differences.append(f"precision {listed(sorted(precisions))}")
-    return differences
+    expected = sorted({line.published.network for line in rows if line.published} or {dataset.network})
+    images, batch_size, pixels = map(stream.get, ("images_per_domain", "batch_size", "pixels"))
+    seeds = sorted({len(row.seeds) for row in table.rows if row.finished})
+    precisions = sorted({str(row.settings["precision"]) for row in table.rows if "precision" in row.settings})
+    generated = pixels and stream.get("archive") is None
+    differences = {
+        f"model {recorded} (paper {listed(expected)})": network not in expected,
+        f"model {recorded}, a variant of {network}": network in expected and recorded != network,
+        "our own split of the images": "our split" in str(stream["dataset"].get("origin") or ""),
+        f"{images or 0:,} images per domain (paper {dataset.images_per_domain:,})": images
+        not in (None, dataset.images_per_domain),
+        f"{batch_size or 0:,} images per batch (paper {dataset.batch_size:,})": batch_size
+        not in (None, dataset.batch_size),
+        f"corruptions {pixels} by driftlaw, not the published files": generated,
+        f"{listed(seeds)} {'seed' if seeds == [1] else 'seeds'} (paper {paper.seeds} runs)": seeds
+        not in ([], [paper.seeds]),
+        f"precision {listed(precisions)}": precisions,
+    }
+    return [difference for difference, differs in differences.items() if differs]

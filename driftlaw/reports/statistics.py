@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -107,22 +107,21 @@ def paired_difference(
         domain: Compare only this domain, batch by batch. By default, all domains are compared, one value per domain.
         severity: Compare only this severity. By default, all severities are compared.
     """
-    ours, theirs = ({record.seed: record for record in records} for records in (first, second))
-    seeds = [seed for seed in ours if seed in theirs]
-    noun = "batches" if domain is not None else "domains"
-    by_seed = [_paired(ours[seed], theirs[seed], domain, severity) for seed in seeds]
+    theirs = {record.seed: record for record in second}
+    pairs = [(record, theirs[record.seed]) for record in first if record.seed in theirs]
+    noun = "domains" if domain is None else "batches"
+    by_seed = [_paired(*pair, domain, severity) for pair in pairs]
     if domain is None and by_seed and all(len(differences) == 1 for differences in by_seed):
         (only,) = by_seed[0]
-        noun, by_seed = "batches", [_paired(ours[seed], theirs[seed], str(only), severity) for seed in seeds]
+        noun, by_seed = "batches", [_paired(*pair, str(only), severity) for pair in pairs]
     units = [unit for unit in by_seed[0] if all(unit in other for other in by_seed)] if by_seed else []
-    if not units or len(units) * len(seeds) < 2:
+    if len(units) * len(pairs) < 2:
         return None  # a single value has no interval
     values = np.array([[differences[unit] for unit in units] for differences in by_seed])
-    low, high = bootstrap_interval(values)
-    return Difference(float(values.mean()), low, high, len(seeds), len(units), noun)
+    return Difference(float(values.mean()), *bootstrap_interval(values), len(pairs), len(units), noun)
 
 
-def _paired(first: RunRecord, second: RunRecord, domain: str | None, severity: int | None) -> Mapping[str | int, float]:
+def _paired(first: RunRecord, second: RunRecord, domain: str | None, severity: int | None) -> dict[str | int, float]:
     ours, theirs = (_errors(record, domain, severity) for record in (first, second))
     return {unit: ours[unit] - theirs[unit] for unit in ours if unit in theirs}
 

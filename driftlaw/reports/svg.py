@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -23,24 +24,7 @@ WIDTH = 10.5  # inches
 
 _CSS = {INK: "currentColor", FAINT: "var(--faint, #667)", LINE: "var(--line, #ccd)"}
 _CSS |= {color: f"var(--series-{index}, #47a)" for index, color in enumerate(SERIES)}
-_STYLE: dict[str, Any] = {
-    "svg.fonttype": "none",
-    "text.parse_math": False,  # names may contain dollar signs
-    "font.size": 9.0,
-    "font.family": "DejaVu Sans",
-    "text.color": INK,
-    "axes.labelcolor": FAINT,
-    "axes.edgecolor": LINE,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": LINE,
-    "ytick.color": LINE,
-    "xtick.labelcolor": FAINT,
-    "ytick.labelcolor": FAINT,
-    "grid.color": LINE,
-    "grid.linewidth": 0.6,
-}
+_STYLE = Path(__file__).with_name("report.mplstyle")
 
 
 @contextmanager
@@ -51,7 +35,8 @@ def svg_figure(size: tuple[float, float], name: str) -> Iterator[tuple[Figure, C
         size: Width and height in inches.
         name: Identifier from which element ids are derived; figures on one page need different names.
     """
-    style: dict[Any, Any] = {**matplotlib.rcParamsDefault, **_STYLE, "svg.hashsalt": name, "backend": "agg"}
+    style: dict[Any, Any] = {**matplotlib.rcParamsDefault, **matplotlib.rc_params_from_file(_STYLE, False, False)}
+    style |= {"svg.hashsalt": name, "backend": "agg"}
     with matplotlib.rc_context(style), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a glyph that DejaVu lacks is drawn by the browser
         figure = Figure(figsize=size, layout="constrained")
