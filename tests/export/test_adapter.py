@@ -157,7 +157,7 @@ def test_model_that_returns_a_dict_is_exported_with_plain_logits(tmp_path):
 @pytest.mark.parametrize(
     ("given", "word"),
     [
-        (torch.zeros(2, 3, 8, 8, dtype=torch.uint8), "divide by 255"),
+        (torch.zeros(2, 3, 8, 8, dtype=torch.uint8), "divide uint8 images by 255"),
         (255 * torch.rand(2, 3, 8, 8), "divide by 255"),
         (torch.rand(3, 8, 8), "images\\[None\\]"),
     ],

@@ -64,7 +64,7 @@ def test_other_files_are_rejected(tmp_path):
 
 def test_unknown_methods_and_other_models_are_rejected():
     state = make_adapter("tent", small_model(), {}).state_dict()
-    with pytest.raises(UsageError, match="another network"):
+    with pytest.raises(UsageError, match="belongs to another model and does not fit"):
         restore_adapter(torch.nn.Sequential(torch.nn.BatchNorm2d(3), torch.nn.Linear(1, 4)), state)
     state["_extra_state"] = {**state["_extra_state"], "method": "tentt"}
     with pytest.raises(UsageError, match="Did you mean 'tent'"):
