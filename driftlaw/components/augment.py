@@ -62,8 +62,7 @@ class AugmentParams:
         def uniform(low: float, high: float) -> float:
             return low + (high - low) * float(torch.rand((), generator=generator, dtype=torch.float64))
 
-        order = torch.randperm(len(JITTER), generator=generator).tolist()
-        names = [list(JITTER)[index] for index in order]
+        names = [list(JITTER)[index] for index in torch.randperm(len(JITTER), generator=generator)]
         return cls(
             jitter=tuple((name, uniform(*JITTER[name][1:])) for name in names),
             degrees=uniform(-ROTATION, ROTATION),
@@ -106,22 +105,17 @@ def _transform_and_blur(images: Tensor, params: AugmentParams) -> Tensor:
         return _transform_and_blur(images.float(), params).to(images.dtype)
     height, width = images.shape[-2:]
     shift = [round(relative * 2 * size) for relative, size in zip(params.shift, (width, height), strict=True)]
-    x, y = _sampling_points(height, width, math.radians(params.degrees), shift, params.scale, images)
+    # The points that output pixels are sampled from, with a margin of 2 pixels for the blur.
+    rows = torch.arange(-2, height + 2, dtype=images.dtype, device=images.device) - (height - 1) / 2 - shift[1]
+    columns = torch.arange(-2, width + 2, dtype=images.dtype, device=images.device) - (width - 1) / 2 - shift[0]
+    row, column = torch.meshgrid(rows, columns, indexing="ij")
+    angle = math.radians(params.degrees)
+    cosine, sine = math.cos(angle) / params.scale, math.sin(angle) / params.scale
+    x, y = cosine * column + sine * row + (width - 1) / 2, -sine * column + cosine * row + (height - 1) / 2
     grid = torch.stack([(2 * x + 1) / width - 1, (2 * y + 1) / height - 1], dim=-1)
     grid = grid.expand(len(images), -1, -1, -1)
-    transformed = F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
+    transformed = F.grid_sample(images, grid, padding_mode="border", align_corners=False)
     return _blur(transformed, params.sigma)
-
-
-def _sampling_points(
-    height: int, width: int, angle: float, shift: list[int], scale: float, like: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return the point (x, y), in pixels, that each output pixel is sampled from, with a margin of 2 for the blur."""
-    rows = torch.arange(-2, height + 2, dtype=like.dtype, device=like.device) - (height - 1) / 2 - shift[1]
-    columns = torch.arange(-2, width + 2, dtype=like.dtype, device=like.device) - (width - 1) / 2 - shift[0]
-    y, x = torch.meshgrid(rows, columns, indexing="ij")
-    cosine, sine = math.cos(angle) / scale, math.sin(angle) / scale
-    return cosine * x + sine * y + (width - 1) / 2, -sine * x + cosine * y + (height - 1) / 2
 
 
 def _blur(images: Tensor, sigma: float) -> Tensor:

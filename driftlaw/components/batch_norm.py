@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -48,7 +49,6 @@ class MixedBatchStats:
 
     def __init__(self, stored_stats_weight: float) -> None:
         self.stored_stats_weight = stored_stats_weight
-        self.enabled = True
 
     def mix(self, layer: _BatchNorm, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and variance of a batch, mixed with the stored ones."""
@@ -56,10 +56,8 @@ class MixedBatchStats:
         weight = self.stored_stats_weight
         return torch.lerp(mean, stored_mean, weight), torch.lerp(variance, stored_variance, weight)
 
-    def __call__(self, layer: _BatchNorm, args: tuple[Tensor, ...]) -> Tensor | None:
-        """Return the replacement of the layer's input, or None to keep it."""
-        if not self.enabled:
-            return None
+    def __call__(self, layer: _BatchNorm, args: tuple[Tensor, ...]) -> Tensor:
+        """Return the replacement of the layer's input."""
         (values,) = args
         stored_mean, stored_variance = _stored_stats(layer)
         mean, variance = self.mix(layer, *_mean_and_variance(values.to(stored_mean.dtype)))
@@ -94,29 +92,28 @@ def fixed_batch_stats(model: nn.Module, images: Tensor) -> Iterator[None]:
     With batch statistics that depend on the input they would be wrong without an error.
     """
     layers = batch_norm_layers(model)
-    before = [(layer.training, layer.track_running_stats, layer.running_mean, layer.running_var) for layer in layers]
-    measured = _measure(model, layers, images)
-    for layer, (mean, variance) in zip(layers, measured, strict=True):
-        layer.eval()
-        layer.running_mean, layer.running_var = mean, variance
-        _enable_mixing(layer, False)
+    before = [dict(vars(layer)) for layer in layers]
+    _store_stats(_measure(model, layers, images))
     try:
         yield
     finally:
-        for layer, (training, track, mean, variance) in zip(layers, before, strict=True):
-            layer.training, layer.track_running_stats = training, track
-            layer.running_mean, layer.running_var = mean, variance
-            _enable_mixing(layer, True)
+        for layer, attributes in zip(layers, before, strict=True):
+            vars(layer).update(attributes)
 
 
-def _enable_mixing(layer: _BatchNorm, enabled: bool) -> None:
-    hook = _mixing_hook(layer)
-    if hook is not None:
-        hook.enabled = enabled
+def _store_stats(stats: Mapping[_BatchNorm, tuple[Tensor | None, Tensor | None]]) -> None:
+    """Make layers normalize with the given statistics; attributes are replaced and not changed in place."""
+    for layer, (mean, variance) in stats.items():
+        layer.eval()
+        layer._buffers = {**layer._buffers, "running_mean": mean, "running_var": variance}
+        hooks = layer._forward_pre_hooks.items()
+        layer._forward_pre_hooks = OrderedDict(item for item in hooks if not isinstance(item[1], MixedBatchStats))
 
 
 @torch.no_grad()
-def _measure(model: nn.Module, layers: list[_BatchNorm], images: Tensor) -> list[tuple[Tensor | None, Tensor | None]]:
+def _measure(
+    model: nn.Module, layers: list[_BatchNorm], images: Tensor
+) -> dict[_BatchNorm, tuple[Tensor | None, Tensor | None]]:
     """Return the statistics that each layer normalizes ``images`` with; layers that are not called keep theirs."""
     stats = {layer: (layer.running_mean, layer.running_var) for layer in layers}
 
@@ -132,7 +129,7 @@ def _measure(model: nn.Module, layers: list[_BatchNorm], images: Tensor) -> list
     finally:
         for hook in hooks:
             hook.remove()
-    return list(stats.values())
+    return stats
 
 
 def uses_batch_stats(layer: _BatchNorm) -> bool:
@@ -156,13 +153,10 @@ def freeze_batch_stats(model: nn.Module, images: Tensor | None) -> nn.Module:
     """
     frozen = copy.deepcopy(model)
     layers = [layer for layer in batch_norm_layers(frozen) if uses_batch_stats(layer)]
-    if images is not None:
-        for layer, (mean, variance) in zip(layers, _measure(frozen, layers, images), strict=True):
-            layer.running_mean, layer.running_var = mean, variance
+    stored = {layer: (layer.running_mean, layer.running_var) for layer in layers}
+    _store_stats(stored if images is None else _measure(frozen, layers, images))
     for layer in layers:
         layer.track_running_stats = True
-        for key in [key for key, hook in layer._forward_pre_hooks.items() if isinstance(hook, MixedBatchStats)]:
-            del layer._forward_pre_hooks[key]
     missing = sum(layer.running_mean is None for layer in layers)
     if missing:
         raise UsageError(

@@ -55,10 +55,14 @@ def cached(name: str, key: str, compute: Callable[[], dict[str, Any]], *, folder
         compute: returns JSON data and tensors.
         folder: directory of the cache. If None, `cache_dir`.
     """
-    path = (folder if folder is not None else cache_dir()) / f"{name}-{key[:32]}.pt"
-    stored = _read(path) if path.is_file() else None
-    if stored is not None:
-        return stored
+    path = (folder or cache_dir()) / f"{name}-{key[:32]}.pt"
+    if path.is_file():
+        try:
+            stored: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            return stored
+        except Exception as error:  # torch raises many types for an unreadable file
+            reason = str(error).partition("\n")[0]
+            warn_user(f"The cache file {path} is damaged ({reason}). Its content is computed again.")
     log.info("computing %s, to be stored in %s", name, path)
     result = compute()
     try:
@@ -67,13 +71,3 @@ def cached(name: str, key: str, compute: Callable[[], dict[str, Any]], *, folder
     except (DataError, OSError) as error:
         warn_user(f"The result '{name}' was not stored in the cache: {error}. It will be computed again next time.")
     return result
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        stored: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many types for an unreadable file
-        reason = str(error).partition("\n")[0]
-        warn_user(f"The cache file {path} is damaged ({reason}). Its content is computed again.")
-        return None
-    return stored

@@ -53,12 +53,8 @@ def hue(images: Tensor, amount: float | Tensor) -> Tensor:
     chroma = high - low
     safe = torch.where(chroma == 0, torch.ones_like(chroma), chroma)
     red, green, blue = images.split(1, dim=1)
-    sixths = torch.where(
-        high == red,
-        (green - blue) / safe,
-        torch.where(high == green, 2 + (blue - red) / safe, 4 + (red - green) / safe),
-    )
-    rotated = sixths + 6 * amount
+    not_red = torch.where(high == green, 2 + (blue - red) / safe, 4 + (red - green) / safe)
+    rotated = torch.where(high == red, (green - blue) / safe, not_red) + 6 * amount
     # 5, 3, 1, created on the device: copying three numbers to a GPU would make the host wait.
     offsets = torch.arange(5, 0, -2, dtype=images.dtype, device=images.device).view(1, 3, 1, 1)
     position = (offsets + rotated) % 6

@@ -16,7 +16,10 @@ from driftlaw.execution.precision import at_least_float32, autocast_disabled
 
 
 def find_head(model: nn.Module) -> nn.Linear:
-    """Return the head of a model, its last linear layer.
+    """Return the head of a model, its last linear layer. Its ``in_features`` is the number of features per image.
+
+    >>> find_head(nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.ReLU(), nn.Linear(5, 2))).in_features
+    5
 
     Raises:
         UsageError: the model has no linear layer.
@@ -49,15 +52,6 @@ def logits_and_features(model: nn.Module, images: Tensor) -> tuple[Tensor, Tenso
             "(n, features) per forward pass. Use a model with a linear classification head, or another method."
         )
     return logits, at_least_float32(inputs[0])
-
-
-def feature_size(model: nn.Module) -> int:
-    """Return the number of features per image.
-
-    >>> feature_size(nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.ReLU(), nn.Linear(5, 2)))
-    5
-    """
-    return find_head(model).in_features
 
 
 @torch.no_grad()

@@ -107,35 +107,6 @@ def first_adam_step(parameters: Sequence[Tensor], gradients: Sequence[Tensor], r
 
 
 @torch.no_grad()
-def adam_step(
-    parameters: Sequence[Tensor],
-    gradients: Sequence[Tensor],
-    rates: Tensor,
-    *,
-    first: Sequence[Tensor],
-    second: Sequence[Tensor],
-    step: int,
-) -> None:
-    """Take one step of Adam with one learning rate per tensor.
-
-    Args:
-        parameters: tensors to update in place.
-        gradients: one per parameter.
-        rates: (parameters,), the learning rate of every tensor.
-        first: first moments, updated in place.
-        second: second moments, updated in place.
-        step: number of this step, from 1.
-    """
-    first, second, gradients = list(first), list(second), list(gradients)
-    torch._foreach_lerp_(first, gradients, 1 - BETA_1)
-    torch._foreach_mul_(second, BETA_2)
-    torch._foreach_addcmul_(second, gradients, gradients, value=1 - BETA_2)
-    scale = torch._foreach_sqrt(second)
-    torch._foreach_div_(scale, (1 - BETA_2**step) ** 0.5)
-    torch._foreach_add_(scale, EPSILON)
-    _subtract(parameters, torch._foreach_div(torch._foreach_div(first, 1 - BETA_1**step), scale), rates)
-
-
 def adam_update(
     parameters: Sequence[Tensor],
     summands: Sequence[Sequence[Tensor | None]],
@@ -156,9 +127,15 @@ def adam_update(
     """
     if step is None:
         first_adam_step_of_summands(parameters, summands, rates)
-    else:
-        gradients = sum_gradients(parameters, summands)
-        adam_step(parameters, gradients, rates, first=first, second=second, step=step)
+        return
+    first, second, gradients = list(first), list(second), sum_gradients(parameters, summands)
+    torch._foreach_lerp_(first, gradients, 1 - BETA_1)
+    torch._foreach_mul_(second, BETA_2)
+    torch._foreach_addcmul_(second, gradients, gradients, value=1 - BETA_2)
+    scale = torch._foreach_sqrt(second)
+    torch._foreach_div_(scale, (1 - BETA_2**step) ** 0.5)
+    torch._foreach_add_(scale, EPSILON)
+    _subtract(parameters, torch._foreach_div(torch._foreach_div(first, 1 - BETA_1**step), scale), rates)
 
 
 def _subtract(parameters: Sequence[Tensor], directions: Sequence[Tensor], rates: Tensor) -> None:

@@ -37,39 +37,25 @@ def select_parameters(model: nn.Module, kinds: Iterable[str]) -> dict[str, nn.Pa
     return selected
 
 
-def layer_parameters(model: nn.Module, layers: Collection[str]) -> list[nn.Parameter]:
-    """Return the parameters of the given kinds of layers, those of the head last.
-
-    Args:
-        model: the model.
-        layers: any of ``conv``, ``norm``, ``linear`` and ``head``. The head is the last linear layer; ``linear``
-            does not include it.
-    """
-    selected = list(select_parameters(model, [kind for kind in layers if kind != "head"]).values())
-    if not {"linear", "head"} & set(layers):
-        return selected
-    head = list(find_head(model).parameters())
-    others = [value for value in selected if all(value is not head_value for head_value in head)]
-    return others + head if "head" in layers else others
-
-
 def adapt_layers(model: nn.Module, layers: Collection[str]) -> None:
     """Make the parameters of the given kinds of layers trainable.
 
     Args:
         model: the model, with all parameters frozen.
-        layers: see `layer_parameters`.
+        layers: any of ``conv``, ``norm``, ``linear`` and ``head``. The head is the last linear layer; ``linear``
+            does not include it.
 
     Raises:
         UsageError: the model has no such layers.
     """
-    parameters = layer_parameters(model, layers)
-    if not parameters:
+    require_grad_(select_parameters(model, [kind for kind in layers if kind != "head"]).values())
+    if {"linear", "head"} & set(layers):
+        find_head(model).requires_grad_("head" in layers)
+    if not any(value.requires_grad for value in model.parameters()):
         raise UsageError(
             f"The model has no {' or '.join(layers)} layers to adapt. Use LAW with the setting layers, for example "
             "layers=['linear'] or layers=['linear', 'head'], or the method 'source'."
         )
-    require_grad_(parameters)
 
 
 def require_grad_(parameters: Iterable[nn.Parameter]) -> None:

@@ -16,7 +16,7 @@ from driftlaw.components.augment import AugmentParams, augment
 from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.components.cache import cached, fingerprint
 from driftlaw.components.contrastive import contrastive_loss, make_projector
-from driftlaw.components.features import class_means, feature_size, logits_and_features, nearest_prototype
+from driftlaw.components.features import class_means, find_head, logits_and_features, nearest_prototype
 from driftlaw.components.losses import symmetric_cross_entropy
 from driftlaw.components.optimizers import make_optimizer
 from driftlaw.components.parameters import require_grad_
@@ -95,7 +95,7 @@ class Rmt(Adapter, name="rmt"):
     def setup(self, train_data: Any) -> None:
         """Create teacher, projector, optimizer and empty prototypes; the training data is not read yet."""
         self.train_data = TrainData.of(train_data)
-        size = feature_size(self.model)
+        size = find_head(self.model).in_features
         like = next(self.model.parameters())
         self.teacher = make_teacher(self.model)
         self.projector = make_projector(size, self.config.projector_size, self.generator, like)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from driftlaw.components.layer_rates import (
     ParameterGroups,
-    adam_step,
+    adam_update,
     exponential_min_max,
     first_adam_step,
     sum_gradients,
@@ -46,7 +46,7 @@ def test_steps_with_kept_moments_equal_one_adam():
     optimizer = torch.optim.Adam([{"params": [v], "lr": float(r)} for v, r in zip(expected, rates, strict=True)])
     for step in range(1, 6):
         gradients = random_tensors(step)
-        adam_step(actual, gradients, rates, first=first, second=second, step=step)
+        adam_update(actual, [gradients], rates, first, second, step)
         for value, gradient in zip(expected, gradients, strict=True):
             value.grad = gradient
         optimizer.step()
