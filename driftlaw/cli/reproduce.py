@@ -71,7 +71,7 @@ def reproduce(
     from driftlaw.experiments.assets import AssetInventory
     from driftlaw.experiments.paper import find_experiment
     from driftlaw.experiments.plan import copy_reusable_records, plan_execution
-    from driftlaw.experiments.runners import run_all, threads_per_job
+    from driftlaw.experiments.runners import run_all
     from driftlaw.hardware import pick_device
 
     experiment, inventory = find_experiment(name), AssetInventory(data_dir)
@@ -99,8 +99,6 @@ def reproduce(
         compress=compress,
         command=command_line(),
         checkpoint_seconds=checkpoint_seconds,
-        # From --jobs, not from the number of remaining runs: a resumed run needs the same number of threads.
-        threads=threads_per_job(jobs) if jobs > 1 else 0,
     )
     copy_reusable_records(plan)
     results = []

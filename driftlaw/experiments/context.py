@@ -38,7 +38,6 @@ class RunOptions:
         compress: compress finished records.
         command: command line to store in the records.
         checkpoint_seconds: seconds between checkpoints.
-        threads: CPU threads per worker process; torch's default if 0.
     """
 
     out: Path
@@ -49,7 +48,6 @@ class RunOptions:
     compress: bool = False
     command: str = ""
     checkpoint_seconds: float = 30.0
-    threads: int = 0
 
 
 @dataclass(frozen=True)

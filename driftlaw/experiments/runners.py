@@ -7,11 +7,10 @@ import os
 import signal
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from functools import lru_cache
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
+from multiprocessing.context import SpawnProcess
 from typing import Any, Protocol
 
 import torch
@@ -21,7 +20,7 @@ from driftlaw.experiments.context import ProgressListener, RunContext, RunOption
 from driftlaw.experiments.run_spec import RunSpec
 from driftlaw.records.compress import compress_record
 
-POLL_SECONDS = 0.2  # the delay until the end of a run is noticed
+_Worker = tuple[SpawnProcess, Connection]
 
 
 class Runner(Protocol):
@@ -55,20 +54,6 @@ def run_all(
         return [future.result() for future in futures]
 
 
-def threads_per_job(jobs: int) -> int:
-    """Return the number of CPU threads for each of several processes."""
-    return max(torch.get_num_threads() // jobs, 1)
-
-
-def _execute(context: RunContext, spec: RunSpec, options: RunOptions, listener: ProgressListener) -> RunResult:
-    try:
-        record = context.run(spec, options, listener)
-    except (DriftlawError, RuntimeError, OSError) as error:  # any other exception is a bug
-        return RunResult(spec, problem=str(error) or type(error).__name__)
-    assert record.path is not None
-    return RunResult(spec, compress_record(record.path) if options.compress else record.path)
-
-
 class SerialRunner:
     """Executes each run in this process when it is submitted."""
 
@@ -79,7 +64,12 @@ class SerialRunner:
     def submit(self, spec: RunSpec, options: RunOptions) -> Future[RunResult]:
         """Execute a run and return a future that is done."""
         self._context = self._context or RunContext(torch.device(options.device), options.data_dir)
-        result = _execute(self._context, spec, options, self._listener)
+        try:
+            record = self._context.run(spec, options, self._listener)
+            assert record.path is not None
+            result = RunResult(spec, compress_record(record.path) if options.compress else record.path)
+        except (DriftlawError, RuntimeError, OSError) as error:  # any other exception is a bug
+            result = RunResult(spec, problem=str(error) or type(error).__name__)
         self._listener.ended(result)
         future: Future[RunResult] = Future()
         future.set_result(result)
@@ -96,19 +86,21 @@ class ProcessRunner:
     """Executes runs in parallel worker processes. The death of a worker affects only the run it executes.
 
     Args:
-        jobs: number of worker processes.
+        jobs: number of worker processes. Each uses an equal share of the CPU threads.
         listener: receives the progress of all runs.
     """
 
     def __init__(self, jobs: int, listener: ProgressListener) -> None:
         self._listener, self._lock, self._interrupted = listener, threading.Lock(), False
-        self._threads = ThreadPoolExecutor(jobs)  # each thread has one worker and waits for it
-        self._of_thread = threading.local()
+        # From the number of jobs, not of remaining runs: a resumed run needs the same number of threads.
+        self._cpu_threads = max(torch.get_num_threads() // jobs, 1)
+        self._waiting = ThreadPoolExecutor(jobs)  # each thread waits for one worker
         self._workers: list[_Worker] = []
+        self._idle: list[_Worker] = []
 
     def submit(self, spec: RunSpec, options: RunOptions) -> Future[RunResult]:
         """Queue a run for the next idle worker."""
-        return self._threads.submit(self._run, spec, options)
+        return self._waiting.submit(self._run, spec, options)
 
     def __enter__(self) -> ProcessRunner:
         return self
@@ -118,117 +110,90 @@ class ProcessRunner:
         try:
             if failed:
                 self._terminate_workers()  # they save their state first
-            self._threads.shutdown(cancel_futures=failed)
+            self._waiting.shutdown(cancel_futures=failed)
         except BaseException:
             self._terminate_workers()  # a second Ctrl-C: they end without saving
             raise
         finally:
-            for worker in self._workers:
-                worker.pool.shutdown()
+            for process, connection in self._workers:
+                connection.close()  # then an idle worker ends
+                process.join()
 
     def _terminate_workers(self) -> None:
         with self._lock:
             self._interrupted = True
-            for worker in self._workers:
-                worker.process.terminate()
+            for process, _ in self._workers:
+                process.terminate()
 
     def _run(self, spec: RunSpec, options: RunOptions) -> RunResult:
-        """Execute a run in the worker of the current thread."""
+        """Execute a run in an idle or new worker, and pass its reports to the listener."""
         with self._lock:
             if self._interrupted:
                 raise KeyboardInterrupt
-            if not hasattr(self._of_thread, "worker"):
-                self._of_thread.worker = _Worker()
-                self._workers.append(self._of_thread.worker)
-            worker: _Worker = self._of_thread.worker
-        try:
-            result = self._wait(worker, spec, worker.pool.submit(_run_in_worker, spec, options))
-        except (BrokenProcessPool, SystemExit):  # SystemExit: the worker received SIGTERM and saved its state
-            del self._of_thread.worker
-            problem = (
-                f"The worker process was terminated ({worker.exit_reason()}). Run the same command again to resume "
-                "from the last checkpoint."
-            )
-            result = RunResult(spec, problem=problem)
-        with self._lock:
-            if not self._interrupted:
-                self._listener.ended(result)
-        return result
-
-    def _wait(self, worker: _Worker, spec: RunSpec, future: Future[RunResult]) -> RunResult:
-        """Pass the reports of a worker to the listener until its run has ended."""
-        done = False
-        while not done:
-            done = future.done()
+            process, connection = worker = self._idle.pop() if self._idle else self._start_worker()
+        with suppress(OSError):  # if the worker has ended, receiving fails as well
+            connection.send((spec, options))
+        report: Any = None
+        while not isinstance(report, RunResult):
             try:
-                while worker.reports.poll(0.0 if done else POLL_SECONDS):
-                    event, value = worker.reports.recv()
-                    with self._lock:
-                        getattr(self._listener, event)(spec, value)
-            except EOFError:  # the process has ended
-                break
-        return future.result()
+                report = connection.recv()
+            except (EOFError, OSError):
+                report = RunResult(spec, problem=_describe_end(process))
+            with self._lock:
+                if isinstance(report, tuple):
+                    event, value = report
+                    getattr(self._listener, event)(spec, value)
+                elif not self._interrupted:
+                    self._listener.ended(report)
+        if process.is_alive():
+            self._idle.append(worker)
+        return report
 
-
-class _Worker:
-    """Pool of one process, so that the death of the process breaks no other pool."""
-
-    def __init__(self) -> None:
+    def _start_worker(self) -> _Worker:
         context = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
-        self.reports, sender = context.Pipe(duplex=False)
-        self.pool = ProcessPoolExecutor(1, mp_context=context, initializer=_start_worker, initargs=(sender,))
-        others = set(multiprocessing.active_children())
-        self.pool.submit(os.getpid)  # starts the process
-        (self.process,) = set(multiprocessing.active_children()) - others
-        sender.close()  # then the connection ends with the process
-
-    def exit_reason(self) -> str:
-        """Stop the process and return the signal or code it ended with."""
-        self.process.terminate()
-        self.pool.shutdown()
-        code = self.process.exitcode or 0
-        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        connection, other_end = context.Pipe()
+        process = context.Process(target=_work, args=(other_end, self._cpu_threads))
+        process.start()
+        other_end.close()  # then reading fails when the process has ended
+        worker = (process, connection)
+        self._workers.append(worker)
+        return worker
 
 
-# --- in the worker process -------------------------------------------------------------------------------------------
+def _describe_end(process: SpawnProcess) -> str:
+    process.join()
+    code = process.exitcode or 0
+    number = code - 128 if code > 128 else -code  # above 128: it saved its state after a signal
+    reason = signal.Signals(number).name if number > 0 else f"exit code {code}"
+    return (
+        f"The worker process was terminated ({reason}). Run the same command again to resume from the last checkpoint."
+    )
 
-_sender: Connection  # set by _start_worker
 
-
-def _start_worker(sender: Connection) -> None:
-    global _sender
-    _sender = sender
+def _work(connection: Connection, cpu_threads: int) -> None:
+    """Execute runs in a worker process until the connection ends, because the parent has closed it or has ended."""
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C is for the parent process, which then terminates its workers
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-
-
-def _exit_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
-@lru_cache(maxsize=1)
-def _worker_context(device: str, data_dir: Path | None) -> RunContext:
-    return RunContext(torch.device(device), data_dir)
-
-
-def _run_in_worker(spec: RunSpec, options: RunOptions) -> RunResult:
-    if options.threads:
-        torch.set_num_threads(options.threads)
-    return _execute(_worker_context(options.device, options.data_dir), spec, options, _Reporter())
+    torch.set_num_threads(cpu_threads)
+    runner = SerialRunner(_Reporter(connection))
+    try:
+        while True:
+            runner.submit(*connection.recv())
+    except (EOFError, ConnectionError):
+        return
 
 
 class _Reporter:
     """Sends progress to the parent process."""
 
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
     def started(self, spec: RunSpec, steps: int) -> None:
-        _sender.send(("started", steps))
+        self._connection.send(("started", steps))
 
     def stepped(self, spec: RunSpec, done: int) -> None:
-        _sender.send(("stepped", done))
+        self._connection.send(("stepped", done))
 
     def ended(self, result: RunResult) -> None:
-        """Do nothing: the result is returned."""
+        self._connection.send(result)

@@ -8,9 +8,10 @@ import signal
 from concurrent.futures import Future
 
 import pytest
+import torch
 
 from driftlaw.experiments import RunOptions, runners
-from driftlaw.experiments.runners import ProcessRunner, SerialRunner, run_all, threads_per_job
+from driftlaw.experiments.runners import ProcessRunner, SerialRunner, run_all
 from driftlaw.records import read_record
 from tests.experiments.tiny import report_and_wait, tiny_spec, tiny_weights
 
@@ -65,7 +66,7 @@ def test_serial_runs_continue_after_an_error(weights, tmp_path):
 def test_submit_returns_a_future_of_the_result(weights, tmp_path, runner):
     spec, listener = tiny_spec(weights), Listener()
     with runner(listener) as entered:
-        future = entered.submit(spec, RunOptions(tmp_path, threads=1))
+        future = entered.submit(spec, RunOptions(tmp_path))
         assert isinstance(future, Future)
         assert future.result().record == spec.record_path(tmp_path)
     assert (listener.steps, listener.done, len(listener.results)) == ({1: 4}, {1: 4}, 1)
@@ -73,10 +74,11 @@ def test_submit_returns_a_future_of_the_result(weights, tmp_path, runner):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_worker_is_reported_and_the_other_runs_continue(weights, tmp_path, monkeypatch, number):
-    monkeypatch.setattr(runners, "_run_in_worker", report_and_wait)
+    monkeypatch.setattr(runners, "_work", report_and_wait)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     specs = [tiny_spec(weights, seed=seed) for seed in (1, 2, 3)]
     listener = SendSignal(number)
-    first, *others = run_all(specs, RunOptions(tmp_path, threads=1), listener, jobs=2)
+    first, *others = run_all(specs, RunOptions(tmp_path), listener, jobs=2)
     assert first.problem == (
         f"The worker process was terminated ({number.name}). Run the same command again to resume from the last "
         "checkpoint."
@@ -91,13 +93,15 @@ def test_a_killed_worker_is_reported_and_the_other_runs_continue(weights, tmp_pa
 
 
 def test_an_interrupt_stops_the_workers(weights, tmp_path, monkeypatch):
-    monkeypatch.setattr(runners, "_run_in_worker", report_and_wait)
+    monkeypatch.setattr(runners, "_work", report_and_wait)
     listener = SendSignal(signal.SIGINT, os.getpid())
     with pytest.raises(KeyboardInterrupt):
-        run_all([tiny_spec(weights)], RunOptions(tmp_path, threads=1), listener, jobs=2)
+        run_all([tiny_spec(weights)], RunOptions(tmp_path), listener, jobs=2)
     assert listener.results == []
     assert not multiprocessing.active_children()
 
 
-def test_each_job_has_at_least_one_thread():
-    assert threads_per_job(10_000) == 1
+@pytest.mark.parametrize(("jobs", "threads"), [(2, 3), (10_000, 1)])
+def test_jobs_share_the_threads_and_each_has_at_least_one(monkeypatch, jobs, threads):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
+    assert ProcessRunner(jobs, Listener())._cpu_threads == threads

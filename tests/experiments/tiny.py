@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from driftlaw.experiments import RunOptions, RunSpec, runners
-from driftlaw.experiments.context import RunResult
+from driftlaw.experiments import RunContext, RunOptions, RunSpec, runners
+from driftlaw.experiments.context import ProgressListener
 from driftlaw.models import build_model, save_model
+from driftlaw.records import RunRecord
 
 
 def tiny_weights(path: Path, classes: int = 10, seed: int = 0) -> Path:
@@ -39,9 +41,15 @@ def tiny_spec(
     )
 
 
-def report_and_wait(spec: RunSpec, options: RunOptions) -> RunResult:
-    """Replace the function of a worker: with seed 1 it reports its process id as number of steps and waits forever."""
-    if spec.seed == 1:
-        runners._sender.send(("started", os.getpid()))
-        threading.Event().wait()
-    return runners._run_in_worker(spec, options)
+def report_and_wait(connection: Connection, cpu_threads: int) -> None:
+    """Replace the main function of a worker: a run with seed 1 reports the process id as steps and waits forever."""
+    run = RunContext.run
+
+    def wait(self: RunContext, spec: RunSpec, options: RunOptions, listener: ProgressListener) -> RunRecord:
+        if spec.seed == 1:
+            listener.started(spec, os.getpid())
+            threading.Event().wait()
+        return run(self, spec, options, listener)
+
+    RunContext.run = wait
+    runners._work(connection, cpu_threads)
