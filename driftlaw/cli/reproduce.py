@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from driftlaw.records import RunRecord
 
 PARTIAL = 3
+STATES = {"finished": "there", "reusable": "copied", "skipped": "left out", "to run": "to run"}  # names in the output
 
 
 def reproduce(
@@ -73,6 +74,8 @@ def reproduce(
     from driftlaw.experiments.plan import copy_reusable_records, plan_execution
     from driftlaw.experiments.runners import run_all
     from driftlaw.hardware import pick_device
+    from driftlaw.records import read_record
+    from driftlaw.records.compress import compress_record
 
     experiment, inventory = find_experiment(name), AssetInventory(data_dir)
     specs = plan_experiment(
@@ -89,7 +92,7 @@ def reproduce(
     plan = plan_execution(specs, out, inventory, model=model, overwrite=overwrite)
     _print_preview(plan)
     if dry_run:
-        _print_plan(plan, out, as_json)
+        _print_plan(plan, as_json)
         return
     options = RunOptions(
         out,
@@ -101,12 +104,18 @@ def reproduce(
         checkpoint_seconds=checkpoint_seconds,
     )
     copy_reusable_records(plan)
-    results = []
-    if plan.to_run:
+    to_run, results = plan.specs("to run"), []
+    if to_run:
         with progress_bar() as bar:
-            results = run_all(plan.to_run, options, RunProgress(bar, plan.to_run, inventory.cost), jobs=jobs)
-    failed = [result for result in results if result.problem]
-    records = _finished_records(plan, out, compress)
+            results = run_all(to_run, options, RunProgress(bar, to_run, inventory.cost), jobs=jobs)
+    failed, skipped = [result for result in results if result.problem], plan.specs("skipped")
+    paths = {run.spec.file_name: run.record.path for run in plan.runs if run.record}
+    paths |= {result.spec.file_name: result.record for result in results}
+    records = [
+        (run.spec, read_record(compress_record(path) if compress else path))
+        for run in plan.runs
+        if (path := paths.get(run.spec.file_name))
+    ]
     if not records:
         raise DataError(f"No run of {name} was possible. The messages above say what is missing.")
     if as_json:
@@ -119,8 +128,8 @@ def reproduce(
         print(json.dumps(document | _skipped_as_json(plan)))
     else:
         _print_tables(name, experiment.title, records)
-    if failed or plan.skipped:
-        counts = f"{len(failed)} runs failed, {len(plan.skipped)} were skipped"
+    if failed or skipped:
+        counts = f"{len(failed)} runs failed, {len(skipped)} were skipped"
         typer.echo(f"driftlaw: The table is incomplete: {counts}. The messages above give the reasons.", err=True)
         raise typer.Exit(PARTIAL)
 
@@ -136,35 +145,23 @@ def _print_preview(plan: ExecutionPlan) -> None:
         shown = ", ".join(rows[:4]) + (f" and {len(rows) - 4} more rows" if len(rows) > 4 else "")
         count = f"{len(specs)} {'run' if len(specs) == 1 else 'runs'}"
         typer.echo(f"driftlaw: ! skipped {count} ({shown}): {reason}", err=True)
-    finished = len(plan.finished) + len(plan.reusable)
+    finished = sum(run.record is not None for run in plan.runs)
     if finished and not is_quiet():
-        typer.echo(f"{finished} of {len(plan.specs)} runs are already finished", err=True)
+        typer.echo(f"{finished} of {len(plan.runs)} runs are already finished", err=True)
 
 
-def _print_plan(plan: ExecutionPlan, out: Path, as_json: bool) -> None:
-    skipped = {spec.record_path(out) for spec, _ in plan.skipped}
-    rows: list[dict[str, Any]] = []
-    for spec in plan.specs:
-        path = spec.record_path(out)
-        finished = "there" if path in plan.finished else "copied" if path in plan.reusable else ""
-        rows.append(
-            {
-                "dataset": spec.preset,
-                "method": spec.method,
-                "label": spec.label,
-                "seed": spec.seed,
-                "settings": dict(spec.settings),
-                "stream": dict(spec.stream),
-                "model": dict(spec.model),
-                "record": str(plan.finished[path].path if path in plan.finished else path),
-                "state": finished or ("left out" if path in skipped else "to run"),
-            }
-        )
+def _print_plan(plan: ExecutionPlan, as_json: bool) -> None:
+    rows = []
+    for run in plan.runs:
+        spec, state = run.spec, STATES[run.state]
+        record = str(run.record.path if run.record and run.state == "finished" else run.target)
+        if not as_json:
+            print(f"{state:>8}  {spec.title} -> {record}")
+        keys = ("method", "label", "seed", "settings", "stream", "model")
+        row = {"dataset": spec.preset} | {key: getattr(spec, key) for key in keys}
+        rows.append(row | {"record": record, "state": state})
     if as_json:
         print(json.dumps({"cells": rows} | _skipped_as_json(plan)))
-        return
-    for spec, row in zip(plan.specs, rows, strict=True):
-        print(f"{row['state']:>8}  {spec.title} -> {row['record']}")
 
 
 def _skipped_as_json(plan: ExecutionPlan) -> dict[str, Any]:
@@ -173,18 +170,6 @@ def _skipped_as_json(plan: ExecutionPlan) -> dict[str, Any]:
         "left_out": [{"reason": reason, "cells": [spec.file_name for spec in specs]} for reason, specs in skipped],
         "stood_in": plan.fallbacks,
     }
-
-
-def _finished_records(plan: ExecutionPlan, out: Path, compress: bool) -> list[tuple[RunSpec, RunRecord]]:
-    from driftlaw.records import read_record
-    from driftlaw.records.compress import compress_record
-
-    records = []
-    for spec in plan.specs:
-        record = spec.finished_record(out)
-        if record is not None and record.path is not None:
-            records.append((spec, read_record(compress_record(record.path)) if compress else record))
-    return records
 
 
 def _print_tables(name: str, title: str, records: Sequence[tuple[RunSpec, RunRecord]]) -> None:

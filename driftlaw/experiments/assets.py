@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from driftlaw.datasets import dataset_info, load_dataset
 from driftlaw.errors import DriftlawError
@@ -25,16 +24,14 @@ class AssetStatus:
 
     Attributes:
         problem: what is missing and how to get it. Empty if the asset is available.
-        classes: number of classes, None if unknown.
+        classes: number of classes of a model or stream, None if unknown.
         sha256: hash of the weights of a model.
-        steps: number of batches of a stream.
         images: number of images of a stream, over all domains.
     """
 
     problem: str = ""
     classes: int | None = None
     sha256: str = ""
-    steps: int = 0
     images: int = 0
 
 
@@ -54,8 +51,7 @@ class AssetInventory:
 
         def load() -> AssetStatus:
             model = load_model(weights, folder=self.data_dir)
-            info: Mapping[str, Any] = getattr(model, "info", {})
-            return AssetStatus(classes=info.get("num_classes"), sha256=weights_sha256(model))
+            return AssetStatus(classes=getattr(model, "info", {}).get("num_classes"), sha256=weights_sha256(model))
 
         return self._status(f"model {weights}", load)
 
@@ -64,8 +60,7 @@ class AssetInventory:
 
         def load() -> AssetStatus:
             stream = make_stream(spec.stream, data_dir=self.data_dir)
-            images = len(stream) * stream.settings.batch_size
-            return AssetStatus(classes=stream.num_classes, steps=len(stream), images=images)
+            return AssetStatus(classes=stream.num_classes, images=len(stream) * stream.settings.batch_size)
 
         return self._status(f"stream {content_hash(dict(spec.stream))}", load)
 
@@ -76,7 +71,8 @@ class AssetInventory:
         def load() -> AssetStatus:
             if "train" not in dataset_info(name).splits:
                 return AssetStatus(f"{name} has no train split.")
-            return AssetStatus(classes=load_dataset(name, data_dir=self.data_dir, split="train").num_classes)
+            load_dataset(name, data_dir=self.data_dir, split="train")
+            return AssetStatus()
 
         return self._status(f"train {name}", load)
 
@@ -101,8 +97,10 @@ class AssetInventory:
 
     def all_problems(self, spec: RunSpec) -> list[str]:
         """Return what prevents a run, including missing training data."""
-        missing = self.train_data(spec).problem if spec.needs_train_data else ""
-        return self.problems(spec) or ([f"The method needs training data. {missing}"] if missing else [])
+        problems = self.problems(spec)
+        if not problems and spec.needs_train_data and (missing := self.train_data(spec).problem):
+            return [f"The method needs training data. {missing}"]
+        return problems
 
     def cost(self, spec: RunSpec) -> float:
         """Return the estimated cost of a run, in forward passes of one image."""

@@ -6,23 +6,40 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from driftlaw.errors import UsageError, combined_error
 from driftlaw.experiments.assets import AssetInventory, embedded_fallback, has_fallback, with_model
 from driftlaw.experiments.paper import unique_specs
 from driftlaw.experiments.run_spec import RunSpec, resolve_weights
 from driftlaw.files import atomic_path
-from driftlaw.records import read_record
+from driftlaw.records import RunRecord, read_record
 
 MAX_PROBLEMS = 5  # of one kind in one message
 
 
-@dataclass(frozen=True)
-class FinishedRecord:
-    """Path of a finished record, and the sha256 of the weights it was made with."""
+@dataclass
+class PlannedRun:
+    """A run of an experiment and what is known about it.
 
-    path: Path
-    weights_sha256: str
+    Attributes:
+        spec: the run.
+        target: path the run writes its record to.
+        record: its finished record, which may be in the folder of another experiment. None if there is none.
+        problem: why it cannot be executed. Empty if it is finished or possible.
+    """
+
+    spec: RunSpec
+    target: Path
+    record: RunRecord | None = None
+    problem: str = ""
+
+    @property
+    def state(self) -> Literal["finished", "reusable", "skipped", "to run"]:
+        """``reusable`` means that the record of the same run is in the folder of another experiment."""
+        if self.record is not None and self.record.path is not None:
+            return "finished" if self.record.path.parent == self.target.parent else "reusable"
+        return "skipped" if self.problem else "to run"
 
 
 @dataclass
@@ -30,26 +47,23 @@ class ExecutionPlan:
     """What remains to be done for the runs of an experiment.
 
     Attributes:
-        specs: all runs, with fallbacks in place of the runs they replace.
-        finished: finished records, by the path a run would write to.
-        reusable: records of the same runs in the folders of other experiments, by the same path.
-        to_run: runs without a record whose data and weights are available.
-        skipped: other runs without a record, each with the reason.
+        runs: all runs, with fallbacks in place of the runs they replace.
         fallbacks: one message for every benchmark that the embedded model and images replace.
     """
 
-    specs: list[RunSpec] = field(default_factory=list)
-    finished: dict[Path, FinishedRecord] = field(default_factory=dict)
-    reusable: dict[Path, FinishedRecord] = field(default_factory=dict)
-    to_run: list[RunSpec] = field(default_factory=list)
-    skipped: list[tuple[RunSpec, str]] = field(default_factory=list)
+    runs: list[PlannedRun] = field(default_factory=list)
     fallbacks: list[str] = field(default_factory=list)
+
+    def specs(self, state: str) -> list[RunSpec]:
+        """Return the runs that are in a state."""
+        return [run.spec for run in self.runs if run.state == state]
 
     def skipped_by_reason(self) -> dict[str, list[RunSpec]]:
         """Return the skipped runs grouped by reason."""
         grouped: dict[str, list[RunSpec]] = {}
-        for spec, reason in self.skipped:
-            grouped.setdefault(reason, []).append(spec)
+        for run in self.runs:
+            if run.state == "skipped":
+                grouped.setdefault(run.problem, []).append(run.spec)
         return grouped
 
 
@@ -77,58 +91,47 @@ def plan_execution(
         if problem := inventory.model(resolve_weights(model)).problem:
             raise UsageError(f"--model {model}: {problem}")  # no fallback for what the user named
         specs = unique_specs(with_model(specs, model, inventory))
+
+    def planned(group: Sequence[RunSpec]) -> list[PlannedRun]:
+        records = [None if overwrite else _find_record(spec, out) for spec in group]
+        return [
+            PlannedRun(spec, spec.record_path(out), record, "" if record else " ".join(inventory.all_problems(spec)))
+            for spec, record in zip(group, records, strict=True)
+        ]
+
     plan = ExecutionPlan()
     for preset in dict.fromkeys(spec.preset for spec in specs):
         group = [spec for spec in specs if spec.preset == preset]
-        records = {} if overwrite else _find_records(group, out)
-        if model is None and not records and all(has_fallback(spec) and inventory.problems(spec) for spec in group):
+        runs = planned(group)
+        replaceable = model is None and not any(run.record for run in runs)
+        if replaceable and all(has_fallback(spec) and inventory.problems(spec) for spec in group):
             plan.fallbacks.append(
                 f"{preset} cannot be run here. {' '.join(inventory.problems(group[0]))} The embedded model and images "
                 "are used instead; the errors cannot be compared with the paper's."
             )
-            group = unique_specs(embedded_fallback(spec) for spec in group if not spec.tuned)
-            records = {} if overwrite else _find_records(group, out)
-        for spec in group:
-            _add(plan, spec, records.get(spec.record_path(out)), out, inventory)
-    _check_weights(plan, out, inventory)
+            runs = planned(unique_specs(embedded_fallback(spec) for spec in group if not spec.tuned))
+        plan.runs += runs
+    _check_weights(plan, inventory)
     return plan
 
 
-def _add(
-    plan: ExecutionPlan, spec: RunSpec, record: FinishedRecord | None, out: Path, inventory: AssetInventory
-) -> None:
-    path = spec.record_path(out)
-    plan.specs.append(spec)
-    if record is not None:
-        (plan.finished if record.path.parent == path.parent else plan.reusable)[path] = record
-    elif problems := inventory.all_problems(spec):
-        plan.skipped.append((spec, " ".join(problems)))
-    else:
-        plan.to_run.append(spec)
+def _find_record(spec: RunSpec, out: Path) -> RunRecord | None:
+    """Return the finished record of a run, else that of the same run in another experiment."""
+    own = spec.record_candidates(out)
+    others = [path for name in own for path in sorted(out.glob(f"*/{spec.preset}/{name.name}"))]
+    for path in [*own, *others]:
+        if path.exists() and path.stat().st_size and (record := read_record(path)).finished:
+            return record
+    return None
 
 
-def _find_records(specs: Sequence[RunSpec], out: Path) -> dict[Path, FinishedRecord]:
-    """Return the finished record of each run that has one: its own, else that of another experiment."""
-    records = {}
-    for spec in specs:
-        own = spec.record_candidates(out)
-        names = {path.name for path in own}
-        others = [path for path in sorted(out.glob(f"*/{spec.preset}/{spec.file_name}*")) if path.name in names]
-        for path in [*own, *others]:
-            if path.exists() and path.stat().st_size and (record := read_record(path)).finished:
-                sha256 = str(record.header["model"].get("sha256", ""))
-                records[spec.record_path(out)] = FinishedRecord(path, sha256)
-                break
-    return records
-
-
-def _check_weights(plan: ExecutionPlan, out: Path, inventory: AssetInventory) -> None:
+def _check_weights(plan: ExecutionPlan, inventory: AssetInventory) -> None:
     """Raise an error if finished records were made with other weights of the same name."""
-    records, problems = plan.finished | plan.reusable, []
-    for spec in plan.specs:
-        record, ours = records.get(spec.record_path(out)), inventory.model(spec.model["weights"]).sha256
-        if record and ours and record.weights_sha256 != ours:
-            problems.append(f"{record.path}: {record.weights_sha256[:8]}, now {ours[:8]}")
+    problems = []
+    for run in plan.runs:
+        ours = inventory.model(run.spec.model["weights"]).sha256
+        if run.record and ours and (theirs := str(run.record.header["model"].get("sha256", ""))) != ours:
+            problems.append(f"{run.record.path}: {theirs[:8]}, now {ours[:8]}")
     if problems:
         more = [f"and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
         heading = (
@@ -140,9 +143,9 @@ def _check_weights(plan: ExecutionPlan, out: Path, inventory: AssetInventory) ->
 
 def copy_reusable_records(plan: ExecutionPlan) -> None:
     """Copy the reusable records of other experiments, so that the folder of this experiment is complete."""
-    for path, record in plan.reusable.items():
-        target = path.with_name(record.path.name)
-        with atomic_path(target) as temporary:
-            shutil.copyfile(record.path, temporary)
-        plan.finished[path] = replace(record, path=target)
-    plan.reusable.clear()
+    for run in plan.runs:
+        if run.state == "reusable" and run.record and run.record.path:
+            target = run.target.with_name(run.record.path.name)
+            with atomic_path(target) as temporary:
+                shutil.copyfile(run.record.path, temporary)
+            run.record = replace(run.record, path=target)

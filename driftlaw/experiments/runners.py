@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 
@@ -32,9 +32,11 @@ class Runner(Protocol):
     def submit(self, spec: RunSpec, options: RunOptions) -> Future[RunResult]:
         """Start or queue a run and return the future of its result."""
 
-    def __enter__(self) -> Runner: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *error: Any) -> None: ...
+    def __exit__(self, *error: Any) -> None:
+        return None
 
 
 def run_all(
@@ -54,7 +56,7 @@ def run_all(
         return [future.result() for future in futures]
 
 
-class SerialRunner:
+class SerialRunner(Runner):
     """Executes each run in this process when it is submitted."""
 
     def __init__(self, listener: ProgressListener) -> None:
@@ -75,14 +77,8 @@ class SerialRunner:
         future.set_result(result)
         return future
 
-    def __enter__(self) -> SerialRunner:
-        return self
 
-    def __exit__(self, *error: Any) -> None:
-        return None
-
-
-class ProcessRunner:
+class ProcessRunner(Runner):
     """Executes runs in parallel worker processes. The death of a worker affects only the run it executes.
 
     Args:
@@ -101,9 +97,6 @@ class ProcessRunner:
     def submit(self, spec: RunSpec, options: RunOptions) -> Future[RunResult]:
         """Queue a run for the next idle worker."""
         return self._waiting.submit(self._run, spec, options)
-
-    def __enter__(self) -> ProcessRunner:
-        return self
 
     def __exit__(self, *error: Any) -> None:
         failed = error[0] is not None

@@ -37,9 +37,9 @@ def test_runs_with_a_finished_record_are_not_repeated(weights, inventory, tmp_pa
     write_record(record_of(weights, inventory), done.record_candidates(tmp_path)[1])
     write_record(record_of(weights, inventory, finished=False, batches_done=2), half.record_path(tmp_path))
     plan = plan_execution([done, half, new], tmp_path, inventory)
-    assert list(plan.finished) == [done.record_path(tmp_path)]
-    assert plan.to_run == [half, new]
-    assert plan_execution([done, half, new], tmp_path, inventory, overwrite=True).to_run == [done, half, new]
+    assert plan.specs("finished") == [done]
+    assert plan.specs("to run") == [half, new]
+    assert plan_execution([done, half, new], tmp_path, inventory, overwrite=True).specs("to run") == [done, half, new]
 
 
 def test_the_record_of_the_same_run_in_another_experiment_is_copied(weights, inventory, tmp_path):
@@ -48,11 +48,11 @@ def test_the_record_of_the_same_run_in_another_experiment_is_copied(weights, inv
         record_of(weights, inventory), replace(spec, experiment="table5").record_candidates(tmp_path)[1]
     )
     plan = plan_execution([spec], tmp_path, inventory)
-    assert plan.to_run == []
+    assert plan.specs("to run") == []
     assert not spec.record_candidates(tmp_path)[1].exists()
     copy_reusable_records(plan)
     assert spec.record_candidates(tmp_path)[1].read_bytes() == elsewhere.read_bytes()
-    assert plan.finished[spec.record_path(tmp_path)].path == spec.record_candidates(tmp_path)[1]
+    assert plan.runs[0].record.path == spec.record_candidates(tmp_path)[1]
 
 
 def test_records_made_with_other_weights_are_an_error(weights, inventory, tmp_path):
@@ -60,15 +60,15 @@ def test_records_made_with_other_weights_are_an_error(weights, inventory, tmp_pa
     write_record(make_record("norm"), spec.record_path(tmp_path))
     with pytest.raises(UsageError, match="other weights of the same name"):
         plan_execution([spec], tmp_path, inventory)
-    assert plan_execution([spec], tmp_path, inventory, overwrite=True).to_run == [spec]
+    assert plan_execution([spec], tmp_path, inventory, overwrite=True).specs("to run") == [spec]
 
 
 def test_the_fallback_is_used_if_nothing_of_a_benchmark_is_available(inventory, tmp_path):
     specs = plan_experiment("table1", seeds=[1], methods=["source", "gtta"])
     plan = plan_execution(specs, tmp_path, inventory)
-    assert [spec.preset for spec in plan.to_run] == ["embedded"]
+    assert [spec.preset for spec in plan.specs("to run")] == ["embedded"]
     assert "python -m benchmarks train" in plan.fallbacks[0]
-    assert {spec.preset for spec, _ in plan.skipped} == {"embedded", "cifar100-c", "imagenet-c"}
+    assert {spec.preset for spec in plan.specs("skipped")} == {"embedded", "cifar100-c", "imagenet-c"}
     assert len(plan.skipped_by_reason()) == 3
 
 
@@ -86,7 +86,7 @@ def test_tuned_settings_are_not_used_with_the_fallback(inventory, tmp_path):
     specs = plan_experiment("table1", datasets=["cifar10-c"], seeds=[1], methods=["law"], tuning=tmp_path)
     plan = plan_execution(specs, tmp_path / "out", inventory)
     assert len(specs) == 2
-    assert [(spec.preset, spec.settings["learning_rate"]) for spec in plan.to_run] == [("embedded", 1e-3)]
+    assert [(spec.preset, spec.settings["learning_rate"]) for spec in plan.specs("to run")] == [("embedded", 1e-3)]
 
 
 def test_a_benchmark_with_records_has_no_fallback(inventory, tmp_path):
@@ -94,12 +94,12 @@ def test_a_benchmark_with_records_has_no_fallback(inventory, tmp_path):
     write_record(make_record("source"), specs[0].record_path(tmp_path))
     plan = plan_execution(specs, tmp_path, inventory)
     assert plan.fallbacks == []
-    assert [spec.method for spec, _ in plan.skipped] == ["law"]
-    assert len(plan.finished) == 1
+    assert [spec.method for spec in plan.specs("skipped")] == ["law"]
+    assert len(plan.specs("finished")) == 1
 
 
 def test_a_requested_model_runs_once_in_experiments_that_vary_the_model(inventory, tmp_path):
     specs = plan_experiment("table6", seeds=[1], methods=["law"])
     plan = plan_execution(specs, tmp_path, inventory, model="embedded")
     assert len(specs) == 4
-    assert [spec.preset for spec in plan.to_run] == ["embedded"]
+    assert [spec.preset for spec in plan.specs("to run")] == ["embedded"]
