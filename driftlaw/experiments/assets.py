@@ -1,21 +1,18 @@
-"""Inventory of the models, streams and training data that are available on this machine, and their fallback."""
+"""Inventory of the models, streams and training data that are available on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from driftlaw.datasets import dataset_info, load_dataset
 from driftlaw.errors import DriftlawError
-from driftlaw.experiments.run_spec import EMBEDDED, RunSpec, resolve_weights, with_weights
+from driftlaw.experiments.run_spec import RunSpec
 from driftlaw.methods import registered_methods
 from driftlaw.models import load_model, weights_sha256
 from driftlaw.records.jsonl import content_hash
-from driftlaw.settings import read_preset
 from driftlaw.streams import make_stream
-
-FALLBACK_FOR = "cifar10"  # the embedded images are CIFAR-10 test images, and the embedded model has its classes
 
 
 @dataclass(frozen=True)
@@ -106,45 +103,3 @@ class AssetInventory:
         """Return the estimated cost of a run, in forward passes of one image."""
         method = registered_methods()[spec.method]
         return self.stream(spec).images * (method.forward_cost + method.backward_cost)
-
-
-# --- fallback and other models ---------------------------------------------------------------------------------------
-
-
-def has_fallback(spec: RunSpec) -> bool:
-    """Return True if the embedded images and model may replace those of a run."""
-    return spec.stream["dataset"] == FALLBACK_FOR and not spec.stream.get("archive")
-
-
-def embedded_fallback(spec: RunSpec) -> RunSpec:
-    """Return the run on the embedded images and the embedded model, under the preset name ``embedded``."""
-    model = read_preset(EMBEDDED)["model"]
-    return replace(with_weights(_with_embedded_images(spec), model["weights"]), preset=EMBEDDED, model=model)
-
-
-def with_model(specs: Sequence[RunSpec], model: str, inventory: AssetInventory) -> list[RunSpec]:
-    """Return the runs with another model, under a preset name that includes its weights.
-
-    If the images of a run are missing and the embedded images are of the same dataset, these are used.
-
-    Args:
-        specs: runs whose model is replaced.
-        model: ``embedded``, or weights that ``load_model`` accepts.
-        inventory: available assets.
-    """
-    weights, embedded = resolve_weights(model), read_preset(EMBEDDED)
-    changed = []
-    for spec in specs:
-        if spec.model["weights"] != weights:
-            if has_fallback(spec) and inventory.stream(spec).problem:
-                spec = _with_embedded_images(spec)
-            spec = with_weights(spec, weights)
-            if spec.model == embedded["model"] and spec.stream["dataset"] == embedded["stream"]["dataset"]:
-                spec = replace(spec, preset=EMBEDDED)
-        changed.append(spec)
-    return changed
-
-
-def _with_embedded_images(spec: RunSpec) -> RunSpec:
-    dataset = read_preset(EMBEDDED)["stream"]["dataset"]
-    return replace(spec, stream={**spec.stream, "dataset": dataset}, train_data=spec.train_dataset)

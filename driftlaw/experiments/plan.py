@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Literal
 
 from driftlaw.errors import UsageError, combined_error
-from driftlaw.experiments.assets import AssetInventory, embedded_fallback, has_fallback, with_model
+from driftlaw.experiments.assets import AssetInventory
 from driftlaw.experiments.paper import unique_specs
-from driftlaw.experiments.run_spec import RunSpec, resolve_weights
+from driftlaw.experiments.run_spec import EMBEDDED, RunSpec, resolve_weights
 from driftlaw.files import atomic_path
-from driftlaw.records import RunRecord, read_record
+from driftlaw.records import RunRecord
 
+FALLBACK_FOR = "cifar10"  # the embedded images are CIFAR-10 test images, and the embedded model has its classes
 MAX_PROBLEMS = 5  # of one kind in one message
 
 
@@ -88,16 +89,22 @@ def plan_execution(
         overwrite: ignore existing records.
     """
     if model is not None:
-        if problem := inventory.model(resolve_weights(model)).problem:
+        weights = resolve_weights(model)
+        if problem := inventory.model(weights).problem:
             raise UsageError(f"--model {model}: {problem}")  # no fallback for what the user named
-        specs = unique_specs(with_model(specs, model, inventory))
+        changed = []
+        for spec in specs:
+            missing = has_fallback(spec) and bool(inventory.stream(spec).problem)
+            changed.append(spec.with_weights(weights, embedded_images=missing))
+        specs = unique_specs(changed)
 
-    def planned(group: Sequence[RunSpec]) -> list[PlannedRun]:
-        records = [None if overwrite else _find_record(spec, out) for spec in group]
-        return [
-            PlannedRun(spec, spec.record_path(out), record, "" if record else " ".join(inventory.all_problems(spec)))
-            for spec, record in zip(group, records, strict=True)
-        ]
+    def planned(specs: Sequence[RunSpec]) -> list[PlannedRun]:
+        runs = []
+        for spec in specs:
+            record = None if overwrite else spec.finished_record(out, other_experiments=True)
+            problem = "" if record else " ".join(inventory.all_problems(spec))
+            runs.append(PlannedRun(spec, spec.record_path(out), record, problem))
+        return runs
 
     plan = ExecutionPlan()
     for preset in dict.fromkeys(spec.preset for spec in specs):
@@ -115,14 +122,14 @@ def plan_execution(
     return plan
 
 
-def _find_record(spec: RunSpec, out: Path) -> RunRecord | None:
-    """Return the finished record of a run, else that of the same run in another experiment."""
-    own = spec.record_candidates(out)
-    others = [path for name in own for path in sorted(out.glob(f"*/{spec.preset}/{name.name}"))]
-    for path in [*own, *others]:
-        if path.exists() and path.stat().st_size and (record := read_record(path)).finished:
-            return record
-    return None
+def has_fallback(spec: RunSpec) -> bool:
+    """Return True if the embedded images and model may replace those of a run."""
+    return spec.stream["dataset"] == FALLBACK_FOR and not spec.stream.get("archive")
+
+
+def embedded_fallback(spec: RunSpec) -> RunSpec:
+    """Return the run on the embedded images and the embedded model, under the preset name ``embedded``."""
+    return spec.with_weights(resolve_weights(EMBEDDED), embedded_images=True)
 
 
 def _check_weights(plan: ExecutionPlan, inventory: AssetInventory) -> None:

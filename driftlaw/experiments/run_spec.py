@@ -89,26 +89,36 @@ class RunSpec:
         path = self.record_path(out)
         return [path, path.with_name(path.name + ".gz")]
 
-    def finished_record(self, out: Path) -> RunRecord | None:
-        """Return the record if the run is finished, else None."""
-        existing = [path for path in self.record_candidates(out) if path.exists() and path.stat().st_size]
+    def finished_record(self, out: Path, *, other_experiments: bool = False) -> RunRecord | None:
+        """Return the record if the run is finished, else None. It may be looked for in other experiments, too."""
+        paths = self.record_candidates(out)
+        if other_experiments:
+            paths += [path for own in paths for path in sorted(out.glob(f"*/{self.preset}/{own.name}"))]
+        existing = [path for path in paths if path.exists() and path.stat().st_size]
         return next((record for record in map(read_record, existing) if record.finished), None)
 
+    def with_weights(self, weights: str, *, embedded_images: bool = False) -> RunSpec:
+        """Return the run with other weights, under a preset name that includes them.
 
-# --- other weights ---------------------------------------------------------------------------------------------------
+        Args:
+            weights: name or path that ``load_model`` accepts.
+            embedded_images: also replace the images by the embedded ones. Training data does not change.
+        """
+        original, embedded = self.model["weights"], read_preset(EMBEDDED)
+        if weights == original:
+            return self
+        stream, train_data, model = self.stream, self.train_data, {**self.model, "weights": weights}
+        if embedded_images:
+            stream, train_data = {**stream, "dataset": embedded["stream"]["dataset"]}, self.train_dataset
+        is_embedded = model == embedded["model"] and stream["dataset"] == embedded["stream"]["dataset"]
+        preset = EMBEDDED if is_embedded else preset_with_weights(self.preset, weights, original)
+        label = "" if self.label == original else self.label  # Tables 6 to 8 use the weights as label
+        return replace(self, preset=preset, stream=stream, model=model, train_data=train_data, label=label)
 
 
 def resolve_weights(model: str) -> str:
     """Return the weights for ``--model``: ``embedded`` is short for the weights of the preset of that name."""
     return str(read_preset(EMBEDDED)["model"]["weights"]) if model == EMBEDDED else model
-
-
-def with_weights(spec: RunSpec, weights: str) -> RunSpec:
-    """Return the run with other weights, under a preset name that includes them."""
-    original = spec.model["weights"]
-    label = "" if spec.label == original != weights else spec.label  # Tables 6 to 8 use the weights as label
-    name = preset_with_weights(spec.preset, weights, original)
-    return replace(spec, preset=name, model={**spec.model, "weights": weights}, label=label)
 
 
 def preset_with_weights(preset: str, weights: str, original: str | None) -> str:
@@ -121,9 +131,6 @@ def preset_with_weights(preset: str, weights: str, original: str | None) -> str:
         return preset
     stem = Path(weights).stem if weights.endswith(WEIGHTS_SUFFIXES) else weights
     return f"{preset}-{re.sub(r'[^A-Za-z0-9_.]+', '-', stem)}"
-
-
-# --- runs of `driftlaw run` ------------------------------------------------------------------------------------------
 
 
 def plan_run(

@@ -1,11 +1,12 @@
-"""Inventory of available assets, and the embedded fallback."""
+"""Inventory of available assets."""
 
 from __future__ import annotations
 
 import pytest
 
 from driftlaw.experiments import plan_experiment
-from driftlaw.experiments.assets import AssetInventory, embedded_fallback, has_fallback, with_model
+from driftlaw.experiments.assets import AssetInventory
+from driftlaw.experiments.plan import embedded_fallback
 from tests.experiments.tiny import tiny_spec, tiny_weights
 
 
@@ -47,43 +48,3 @@ def test_cost_counts_images_and_passes(weights):
     assert inventory.cost(source) == 16
     assert inventory.cost(law) == 8 * 16
     assert inventory.cost(longer) == 2 * inventory.cost(law)
-
-
-# --- fallback --------------------------------------------------------------------------------------------------------
-
-
-def test_only_cifar_10_has_a_fallback():
-    assert [has_fallback(specs_of("table1", name)[0]) for name in ("cifar10-c", "cifar100-c", "imagenet-c")] == [
-        *(True, False, False),
-    ]
-
-
-def test_the_fallback_has_its_own_name_and_the_papers_settings():
-    (spec,) = specs_of("table1", methods=["law"])
-    other = embedded_fallback(spec)
-    assert other.preset == "embedded"
-    assert other.file_name.startswith("embedded-law-")
-    assert other.settings == spec.settings
-    assert (other.stream["dataset"], other.stream["limit"]) == ("cifar10-embedded", 40)
-    assert other.train_dataset == "cifar10"
-
-
-def test_the_preset_name_includes_other_weights(weights, tmp_path):
-    (spec,) = specs_of("table1", "cifar100-c", methods=["law"])
-    (other,) = with_model([spec], str(weights), AssetInventory(tmp_path))
-    assert (other.preset, other.stream) == ("cifar100-c-tiny", spec.stream)
-    (own,) = with_model([spec], spec.model["weights"], AssetInventory(tmp_path))
-    assert own == spec
-    (named,) = with_model([spec], "timm:a/b", AssetInventory(tmp_path))
-    assert named.preset == "cifar100-c-timm-a-b"
-
-
-def test_the_embedded_model_uses_the_embedded_images_if_others_are_missing(tmp_path):
-    (spec,) = specs_of("table1", methods=["law"])
-    (other,) = with_model([spec], "embedded", AssetInventory(tmp_path))
-    assert other.file_name == embedded_fallback(spec).file_name
-
-
-def test_a_label_that_names_the_weights_is_removed_with_them(tmp_path):
-    assert {embedded_fallback(spec).label for spec in specs_of("table6")} == {""}
-    assert {embedded_fallback(spec).label for spec in specs_of("table5")} >= {"τ 0.6"}

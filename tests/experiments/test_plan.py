@@ -10,7 +10,7 @@ import pytest
 from driftlaw.errors import UsageError
 from driftlaw.experiments import plan_experiment
 from driftlaw.experiments.assets import AssetInventory
-from driftlaw.experiments.plan import copy_reusable_records, plan_execution
+from driftlaw.experiments.plan import copy_reusable_records, embedded_fallback, has_fallback, plan_execution
 from driftlaw.records.tuning_file import TUNING_FORMAT
 from tests.experiments.tiny import tiny_spec, tiny_weights
 from tests.reports.example_records import make_record, write_record
@@ -24,6 +24,10 @@ def weights(tmp_path_factory):
 @pytest.fixture
 def inventory(tmp_path):
     return AssetInventory(tmp_path / "nothing here")
+
+
+def specs_of(name, dataset="cifar10-c", methods=None):
+    return plan_experiment(name, datasets=[dataset], methods=methods, seeds=[1], limit=40)
 
 
 def record_of(weights, inventory, method="norm", **more):
@@ -103,3 +107,41 @@ def test_a_requested_model_runs_once_in_experiments_that_vary_the_model(inventor
     plan = plan_execution(specs, tmp_path, inventory, model="embedded")
     assert len(specs) == 4
     assert [spec.preset for spec in plan.specs("to run")] == ["embedded"]
+
+
+# --- fallback and other models ---------------------------------------------------------------------------------------
+
+
+def test_only_cifar_10_has_a_fallback():
+    assert [has_fallback(specs_of("table1", name)[0]) for name in ("cifar10-c", "cifar100-c", "imagenet-c")] == [
+        *(True, False, False),
+    ]
+
+
+def test_the_fallback_has_its_own_name_and_the_papers_settings():
+    (spec,) = specs_of("table1", methods=["law"])
+    other = embedded_fallback(spec)
+    assert other.preset == "embedded"
+    assert other.file_name.startswith("embedded-law-")
+    assert other.settings == spec.settings
+    assert (other.stream["dataset"], other.stream["limit"]) == ("cifar10-embedded", 40)
+    assert other.train_dataset == "cifar10"
+
+
+def test_the_preset_name_includes_other_weights(weights):
+    (spec,) = specs_of("table1", "cifar100-c", methods=["law"])
+    other = spec.with_weights(str(weights))
+    assert (other.preset, other.stream) == ("cifar100-c-tiny", spec.stream)
+    assert spec.with_weights(spec.model["weights"]) == spec
+    assert spec.with_weights("timm:a/b").preset == "cifar100-c-timm-a-b"
+
+
+def test_the_embedded_model_uses_the_embedded_images_if_others_are_missing(inventory, tmp_path):
+    (spec,) = specs_of("table1", methods=["law"])
+    (other,) = plan_execution([spec], tmp_path, inventory, model="embedded").specs("to run")
+    assert other.file_name == embedded_fallback(spec).file_name
+
+
+def test_a_label_that_names_the_weights_is_removed_with_them():
+    assert {embedded_fallback(spec).label for spec in specs_of("table6")} == {""}
+    assert {embedded_fallback(spec).label for spec in specs_of("table5")} >= {"τ 0.6"}
