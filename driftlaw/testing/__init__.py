@@ -12,7 +12,7 @@ In your own test suite, run one test per check::
 """
 
 from driftlaw.testing.checks import CHECKS, Check, CheckResult, check_method
+from driftlaw.testing.expect import CheckFailed
 from driftlaw.testing.find_method import find_method
-from driftlaw.testing.fixtures import CheckFailed
 
 __all__ = ["CHECKS", "Check", "CheckFailed", "CheckResult", "check_method", "find_method"]

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 from driftlaw import _deprecated
 from driftlaw.errors import unknown_name
 from driftlaw.testing import outputs, side_effects, state
+from driftlaw.testing.expect import CheckFailed
 from driftlaw.testing.find_method import Method
-from driftlaw.testing.fixtures import CheckFailed, MethodUnderTest
+from driftlaw.testing.fixtures import MethodUnderTest
 
 
 class Check(Protocol):
@@ -102,16 +103,14 @@ def check_method(
     for name in sorted(names.difference(valid)):
         raise unknown_name("check", name, valid)
     under_test = MethodUnderTest.create(method, settings)
-    return [_run(check, under_test) for check in CHECKS if not names or check.__name__ in names]
-
-
-def _run(check: Check, under_test: MethodUnderTest) -> CheckResult:
-    start = time.perf_counter()
-    try:
-        check(under_test.kind, under_test.config.model_dump())
-        reason = ""
-    except CheckFailed as failure:
-        reason = str(failure)
-    except Exception as error:  # user code may raise anything; that is a failed check, not a failed test run
-        reason = f"Raised {type(error).__name__}: {error}"
-    return CheckResult(check.__name__, not reason, reason, time.perf_counter() - start)
+    results = []
+    for check in [check for check in CHECKS if not names or check.__name__ in names]:
+        start, reason = time.perf_counter(), ""
+        try:
+            check(under_test.kind, under_test.config.model_dump())
+        except CheckFailed as failure:
+            reason = str(failure)
+        except Exception as error:  # user code may raise anything; that is a failed check, not a failed test run
+            reason = f"Raised {type(error).__name__}: {error}"
+        results.append(CheckResult(check.__name__, not reason, reason, time.perf_counter() - start))
+    return results

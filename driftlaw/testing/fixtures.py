@@ -21,16 +21,6 @@ BATCH = 8
 SIZE = 16
 
 
-class CheckFailed(AssertionError):
-    """A method does not meet a requirement; the message says what was found."""
-
-
-def expect(condition: bool, reason: str) -> None:
-    """Raise ``CheckFailed(reason)`` unless ``condition`` is true."""
-    if not condition:
-        raise CheckFailed(reason)
-
-
 @dataclass(frozen=True)
 class MethodUnderTest:
     """A method and its settings, from which the checks create adapters around small models."""

@@ -12,17 +12,17 @@ from torch import Tensor
 
 from driftlaw.base import Adapter, StepOutput
 from driftlaw.errors import DriftlawWarning, UsageError
+from driftlaw.testing.expect import expect, expect_none, expect_same
 from driftlaw.testing.fixtures import (
     BATCH,
     CLASSES,
     MethodUnderTest,
-    expect,
     make_images,
     model_without_norm_layers,
     run_batches,
     tiny_model,
 )
-from driftlaw.testing.snapshots import differences, list_names, same, state_of
+from driftlaw.testing.snapshots import same, state_of
 
 
 def declares_metadata(method: MethodUnderTest) -> None:
@@ -83,8 +83,7 @@ def independent_of_grad_and_train_mode(method: MethodUnderTest) -> None:
         "after .train()": _steps_within(nullcontext(), method.adapter().train()),
     }
     for name, result in results.items():
-        differing = differences(expected, result)
-        expect(not differing, f"Results differ {name}: {list_names(differing)}.")
+        expect_same(expected, result, f"Results differ {name}: {{}}.")
 
 
 def single_image_works_or_is_rejected(method: MethodUnderTest) -> None:
@@ -95,8 +94,7 @@ def single_image_works_or_is_rejected(method: MethodUnderTest) -> None:
         logits = adapter(make_images(count=1))
     except UsageError as error:
         expect(bool(str(error)), "A batch of one image was rejected with an empty message.")
-        changed = differences(before, state_of(adapter))
-        expect(not changed, f"A batch of one image was rejected, but changed {list_names(changed)}.")
+        expect_same(before, state_of(adapter), "A batch of one image was rejected, but changed {}.")
     else:
         _expect_logits(logits, 1, torch.float32)
 
@@ -120,8 +118,7 @@ def rejects_invalid_input(method: MethodUnderTest) -> None:
         for call in (adapter.step, adapter.predict):
             outcome = _outcome(call, images)
             expect(outcome == "UsageError", f"{call.__name__}() with {name}: {outcome}, expected a UsageError.")
-        changed = differences(before, state_of(adapter))
-        expect(not changed, f"Rejecting {name} changed {list_names(changed)}.")
+        expect_same(before, state_of(adapter), f"Rejecting {name} changed {{}}.")
 
 
 def supports_float64(method: MethodUnderTest) -> None:
@@ -130,7 +127,7 @@ def supports_float64(method: MethodUnderTest) -> None:
     for index in range(2):
         _expect_logits(adapter(make_images(index, dtype=torch.float64)), BATCH, torch.float64)
     changed = [name for name, value in adapter.model.named_parameters() if value.dtype != torch.float64]
-    expect(not changed, f"Parameters of a float64 model changed their dtype: {list_names(changed)}.")
+    expect_none(changed, "Parameters of a float64 model changed their dtype: {}.")
 
 
 def _steps_within(context: AbstractContextManager[Any], adapter: Adapter) -> dict[str, Any]:

@@ -54,11 +54,6 @@ def model_state(model: nn.Module) -> dict[str, Any]:
     }
 
 
-def changed_tensors(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return the names of the tensors whose values differ between two results of ``model_state``."""
-    return [name for name in before["values"] if not same(before["values"][name], after["values"].get(name))]
-
-
 def differences(one: Any, other: Any, path: str = "") -> list[str]:
     """Return the paths at which two nested structures differ in at least one bit."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):

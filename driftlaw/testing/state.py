@@ -12,12 +12,11 @@ import torch
 
 from driftlaw.base import Adapter
 from driftlaw.errors import UsageError
-from driftlaw.testing.fixtures import MethodUnderTest, OtherMethod, expect, make_images, run_batches, tiny_model
+from driftlaw.testing.expect import expect, expect_none, expect_same
+from driftlaw.testing.fixtures import MethodUnderTest, OtherMethod, make_images, run_batches, tiny_model
 from driftlaw.testing.snapshots import (
     attributes_holding_graphs,
     attributes_of,
-    differences,
-    list_names,
     object_count,
     saved_bytes,
     saved_tensors,
@@ -33,12 +32,8 @@ def reset_restores_initial_state(method: MethodUnderTest) -> None:
     """After three steps and reset(), state and further logits equal those of a new adapter bit for bit."""
     fresh, used = method.adapter(), method.adapter_after(3)
     used.reset()
-    differing = differences(state_of(fresh), state_of(used))
-    expect(
-        not differing,
-        f"reset() does not restore {list_names(differing)}. "
-        "Keep what a step changes in buffers or in parameters that require grad.",
-    )
+    reason = "reset() does not restore {}. Keep what a step changes in buffers or in parameters that require grad."
+    expect_same(state_of(fresh), state_of(used), reason)
     _expect_same_steps(fresh, used, "After reset()")
 
 
@@ -48,8 +43,8 @@ def save_and_load_continue_exactly(method: MethodUnderTest) -> None:
     state = torch.load(io.BytesIO(saved_bytes(uninterrupted)), weights_only=True)
     for name, resumed in {"a new adapter": method.adapter(), "a used adapter": method.adapter_after(1)}.items():
         resumed.load_state_dict(state)
-        differing = differences(state_of(uninterrupted), state_of(resumed))
-        expect(not differing, f"After loading into {name}, {list_names(differing)} differ from what was saved.")
+        reason = f"After loading into {name}, {{}} differ from what was saved."
+        expect_same(state_of(uninterrupted), state_of(resumed), reason)
         _expect_same_steps(copy.deepcopy(uninterrupted), resumed, f"After loading into {name}")
 
 
@@ -68,11 +63,10 @@ def state_size_is_constant(method: MethodUnderTest) -> None:
         f"tensors of {tensors_later[1]} bytes after {LONG}.",
     )
     grown = [name for name in objects_later if objects_later[name] > objects.get(name, 0)]
-    expect(not grown, f"These attributes grew between step {WARM_UP} and step {LONG}: {list_names(grown)}.")
+    expect_none(grown, f"These attributes grew between step {WARM_UP} and step {LONG}: {{}}.")
     growth = file_size_later - file_size
     expect(growth <= FILE_TOLERANCE, f"The saved file grew by {growth} bytes between step {WARM_UP} and step {LONG}.")
-    graphs = attributes_holding_graphs(adapter)
-    expect(not graphs, f"{list_names(graphs)} hold autograd graphs of past steps. Detach what is kept.")
+    expect_none(attributes_holding_graphs(adapter), "{} hold autograd graphs of past steps. Detach what is kept.")
 
 
 def rejects_state_of_other_method(method: MethodUnderTest) -> None:
@@ -84,8 +78,7 @@ def rejects_state_of_other_method(method: MethodUnderTest) -> None:
         try:
             adapter.load_state_dict(state)
         except UsageError:
-            changed = differences(before, state_of(adapter))
-            expect(not changed, f"Rejecting the state of {name} changed {list_names(changed)}.")
+            expect_same(before, state_of(adapter), f"Rejecting the state of {name} changed {{}}.")
         else:
             expect(False, f"The state of {name} was loaded, expected a UsageError.")
 
@@ -94,7 +87,7 @@ def warns_about_different_settings(method: MethodUnderTest) -> None:
     """Loading a state saved with a different setting warns and names the setting; otherwise there is no warning."""
     state = copy.deepcopy(method.adapter_after(1).state_dict())
     messages = _warnings_on_load(method.adapter(), state)
-    expect(not messages, f"Loading a state with the same settings warns: {list_names(messages)}")
+    expect_none(messages, "Loading a state with the same settings warns: {}")
     for name, value in state["_extra_state"]["config"].items():
         changed = copy.deepcopy(state)
         changed["_extra_state"]["config"][name] = _different_value(value)
@@ -107,23 +100,18 @@ def deepcopy_is_independent(method: MethodUnderTest) -> None:
     original = method.adapter_after(2)
     before = state_of(original)
     logits = run_batches(copy.deepcopy(original), range(2, 5))
-    changed = differences(before, state_of(original))
-    expect(not changed, f"Steps of a deep copy changed {list_names(changed)} of the original.")
-    differing = differences(logits, run_batches(original, range(2, 5)))
-    expect(not differing, "A deep copy and its original return different logits for the same images.")
+    expect_same(before, state_of(original), "Steps of a deep copy changed {} of the original.")
+    reason = "A deep copy and its original return different logits for the same images."
+    expect_same(logits, run_batches(original, range(2, 5)), reason)
 
 
 def _expect_same_steps(one: Adapter, other: Adapter, when: str) -> None:
-    differing = differences(run_batches(one, range(3, 6)), run_batches(other, range(3, 6)))
-    expect(
-        not differing,
-        f"{when}, logits differ. The method keeps values or draws random numbers outside its registered state.",
-    )
-    differing = differences(state_of(one), state_of(other))
-    expect(not differing, f"{when}, further steps lead to another state: {list_names(differing)} differ.")
+    reason = f"{when}, logits differ. The method keeps values or draws random numbers outside its registered state."
+    expect_same(run_batches(one, range(3, 6)), run_batches(other, range(3, 6)), reason)
+    expect_same(state_of(one), state_of(other), f"{when}, further steps lead to another state: {{}} differ.")
     # Compared only after the steps, so that both adapters have filled their caches.
-    differing = differences(attributes_of(one), attributes_of(other))
-    expect(not differing, f"{when}, these attributes differ: {list_names(differing)}. Register them as buffers.")
+    reason = f"{when}, these attributes differ: {{}}. Register them as buffers."
+    expect_same(attributes_of(one), attributes_of(other), reason)
 
 
 def _warnings_on_load(adapter: Adapter, state: Mapping[str, Any]) -> list[str]:
