@@ -7,13 +7,13 @@ a function accept its old keywords. CHANGELOG.md has the migration guide.
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.util
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
@@ -49,38 +49,29 @@ streams.pixels:streams.image_cache streams.sources:datasets.torch_dataset
 """Old modules of the package, and the modules that now have their names. Other sub-modules keep their name."""
 
 _NAMES = _table("""
-ArchiveSource:ArchiveDataset CATALOGUE:DATASETS Cell:RunSpec DatasetImages:TorchDatasetImages Draws:CounterRNG
-Exported:ExportResult FOR_MEASURES:COLUMN_FOR_METRIC FeatureMemory:FeatureBank FromLibrary:HubModel
-ImageSource:ImageDataset MEASURES:METRICS Measures:OnlineMetrics NORMALISATIONS:NORMALIZATIONS Normalise:Normalize
-Numbers:Parameters Output:StepOutput Picture:Figure Pixels:CorruptedImageCache RecentImages:ImageWindow
-Row:ResultRow SmallBatches:BatchStatsSettings SourceData:TrainData StepSettings:ExecutionSettings Stopwatch:Timer
+ArchiveSource:ArchiveDataset Cell:RunSpec DatasetImages:TorchDatasetImages Exported:ExportResult
+FeatureMemory:FeatureBank ImageSource:ImageDataset NORMALISATIONS:NORMALIZATIONS Normalise:Normalize Output:StepOutput
+RecentImages:ImageWindow SmallBatches:BatchStatsSettings SourceData:TrainData StepSettings:ExecutionSettings
 Subject:MethodUnderTest Table:ResultTable Workbench:RunContext
 a_batch_of_one_works_or_is_refused:single_image_works_or_is_rejected
 a_deep_copy_goes_its_own_way:deepcopy_is_independent
 a_model_without_norm_layers_works_or_is_refused:model_without_norm_layers_works_or_is_rejected
 a_run_gives_the_same_record_twice:run_is_reproducible another_methods_state_is_refused:rejects_state_of_other_method
 answering_network:extract_model answers_have_the_right_shape_and_are_finite:logits_and_diagnostics_are_valid
-as_input:to_device as_source:as_image_dataset batch_score:score can_train_in_bf16:supports_bf16
-collected:combined_error cross_entropy_between:soft_cross_entropy export_network:export_model fetch:download_dataset
-float64_models_work:supports_float64 follow:ema_update
-input_and_the_callers_model_stay_as_they_were:input_and_model_are_unchanged is_of_a_library:is_hub_name
-it_says_what_it_is:declares_metadata learning:trainable let_learn:require_grad_ load_from_library:load_hub_model
-make_normalise:make_normalize method_facts:method_info
-modes_around_it_change_nothing:independent_of_grad_and_train_mode
-no_stale_gradient_is_left_behind:leaves_no_gradients
+as_source:as_image_dataset can_train_in_bf16:supports_bf16 cross_entropy_between:soft_cross_entropy
+export_network:export_model float64_models_work:supports_float64 follow:ema_update
+input_and_the_callers_model_stay_as_they_were:input_and_model_are_unchanged it_says_what_it_is:declares_metadata
+learning:trainable let_learn:require_grad_ make_normalise:make_normalize method_facts:method_info
+modes_around_it_change_nothing:independent_of_grad_and_train_mode no_stale_gradient_is_left_behind:leaves_no_gradients
 only_what_it_says_learns_has_moved:updates_only_declared_parameters
-other_settings_are_warned_about:warns_about_different_settings our_names:to_driftlaw_names
-own_label_likelihood:pseudo_label_nll plain_facts:diagnostics_to_json
-predict_changes_nothing:predict_has_no_side_effects published_normalisation:published_normalization
-read_picture:read_image read_pictures:read_images reset_equals_fresh:reset_restores_initial_state
-restore_some:stochastic_restore same_normalisation:same_normalization
-saving_and_loading_changes_nothing:save_and_load_continue_exactly shares_gpu:is_gpu_shared size_of:image_size
+other_settings_are_warned_about:warns_about_different_settings own_label_likelihood:pseudo_label_nll
+predict_changes_nothing:predict_has_no_side_effects reset_equals_fresh:reset_restores_initial_state
+restore_some:stochastic_restore saving_and_loading_changes_nothing:save_and_load_continue_exactly
 step_down:minimize_step the_global_random_state_is_not_touched:global_rng_is_untouched
 the_seed_alone_decides:seed_determines_result the_state_does_not_grow:state_size_is_constant
-use_batch_statistics:use_batch_stats usual_normalisation:default_normalization verify:verify_dataset
-wrong_input_is_refused_and_changes_nothing:rejects_invalid_input
+use_batch_statistics:use_batch_stats wrong_input_is_refused_and_changes_nothing:rejects_invalid_input
 """)
-"""Old names of functions, classes and conformance checks, and the new ones, in whatever module."""
+"""Old names of public functions, classes and conformance checks, and the new ones, in whatever module."""
 
 
 def new_name(name: str) -> str:
@@ -92,15 +83,17 @@ def _message(old: str, new: str) -> str:
     return f"{old} is deprecated and will be removed in driftlaw {REMOVED_IN}. Use {new} instead."
 
 
-def add_old_names(module: str) -> None:
-    """Let a module that exists under the same name also have its old names."""
+def add_old_names(module: str, targets: Sequence[str] = ()) -> None:
+    """Let a module have its old names, or the old and new names of the modules that replace it."""
 
     def find(name: str) -> Any:
-        new = new_name(name)
-        if new == name or not hasattr(sys.modules[module], new):
-            raise AttributeError(f"module '{module}' has no attribute '{name}'")
-        warn_user(_message(f"{module}.{name}", f"{module}.{new}"), DeprecationWarning)
-        return getattr(sys.modules[module], new)
+        for target in targets or [module]:
+            for candidate in (name, new_name(name)):
+                if candidate in vars(sys.modules[target]) and not name.startswith("__"):
+                    if not targets:
+                        warn_user(_message(f"{module}.{name}", f"{module}.{candidate}"), DeprecationWarning)
+                    return vars(sys.modules[target])[candidate]
+        raise AttributeError(f"module '{module}' has no attribute '{name}'")
 
     vars(sys.modules[module])["__getattr__"] = find  # not an assignment, after which mypy would accept any name
 
@@ -123,47 +116,29 @@ def renamed_keywords(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]
     return decorate
 
 
-class _OldModule(ModuleType):
-    """An old module: finds names, renamed or not, in the new modules."""
-
-    def __init__(self, name: str, targets: Sequence[str]) -> None:
-        super().__init__(name, f"Deprecated alias of {' and '.join(targets)}.")
-        self._targets = [importlib.import_module(target) for target in targets]
-
-    def __getattr__(self, name: str) -> Any:
-        for target in self._targets if not name.startswith("__") else ():
-            for candidate in (name, new_name(name)):
-                if hasattr(target, candidate):
-                    return getattr(target, candidate)
-        raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
-
-
-class _OldModuleFinder(MetaPathFinder, Loader):
+class _OldModules(MetaPathFinder, Loader):
     """Finds modules of version 0.1 by their old names."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         package, _, name = fullname.partition(".")
-        if package != "driftlaw" or not self._targets(name):
+        parent, _, child = name.rpartition(".")
+        if package != "driftlaw" or not (name in _MODULES or parent in _MODULES):
             return None
-        return ModuleSpec(fullname, self, is_package=True)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        targets = self._targets(spec.name.partition(".")[2])
-        warnings.warn(_message(spec.name, " or ".join(targets)), DeprecationWarning, stacklevel=2)
-        return _OldModule(spec.name, targets)
+        targets = [f"driftlaw.{module}" for module in _MODULES.get(name, _MODULES.get(parent, "")).split(",")]
+        if name not in _MODULES:  # a sub-module that kept its name
+            targets = [f"{module}.{child}" for module in targets if find_spec(f"{module}.{child}")]
+        return ModuleSpec(fullname, self, is_package=True, loader_state=targets) if targets else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Do nothing: the new modules are executed when they are imported."""
-
-    def _targets(self, name: str) -> list[str]:
-        if name in _MODULES:
-            return [f"driftlaw.{target}" for target in _MODULES[name].split(",")]
-        parent, _, child = name.rpartition(".")
-        candidates = [f"driftlaw.{target}.{child}" for target in _MODULES.get(parent, "").split(",") if target]
-        return [candidate for candidate in candidates if importlib.util.find_spec(candidate)]
+        """Warn, and import the modules that have the names now."""
+        targets: list[str] = module.__spec__.loader_state if module.__spec__ else []
+        warnings.warn(_message(module.__name__, " or ".join(targets)), DeprecationWarning, stacklevel=2)
+        for target in targets:
+            import_module(target)
+        add_old_names(module.__name__, targets)
 
 
 def install() -> None:
     """Make the modules of version 0.1 importable."""
-    if not any(isinstance(finder, _OldModuleFinder) for finder in sys.meta_path):
-        sys.meta_path.append(_OldModuleFinder())
+    if not any(isinstance(finder, _OldModules) for finder in sys.meta_path):
+        sys.meta_path.append(_OldModules())

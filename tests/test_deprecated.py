@@ -17,7 +17,8 @@ from driftlaw.testing import CHECKS
 @pytest.fixture(autouse=True)
 def _forget_old_modules():
     yield
-    for name in [name for name, module in sys.modules.items() if isinstance(module, _deprecated._OldModule)]:
+    loaders = {name: getattr(module, "__loader__", None) for name, module in sys.modules.items()}
+    for name in [name for name, loader in loaders.items() if isinstance(loader, _deprecated._OldModules)]:
         del sys.modules[name]
 
 
