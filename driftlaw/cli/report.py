@@ -55,7 +55,7 @@ def report(
     from driftlaw.errors import DataError, UsageError, unknown_name
     from driftlaw.files import atomic_path
     from driftlaw.records import find_records, read_record
-    from driftlaw.reports import check_format, make_tables, render_report
+    from driftlaw.reports import build_report, check_format, make_tables
     from driftlaw.reports.columns import parse_columns
 
     format = format or (out and _FORMAT_OF_SUFFIX.get(out.suffix.lower())) or ("md" if compare else "html")
@@ -79,7 +79,7 @@ def report(
         words += [option, value] if value else []
     words += ["--out", out.as_posix()] if out else []
     tables = make_tables(records)
-    text = render_report(tables, format, command=shlex.join(words), columns=names, compare=compare)
+    text = build_report(tables, format, command=shlex.join(words), columns=names, compare=compare)
     for note in (note for table in tables for note in table.notes):
         typer.echo(f"note: {note}", err=True)
     if target == _STDOUT:

@@ -1,7 +1,7 @@
 """Reports from run records: tables, figures and pages. The same records give the same bytes; torch is not imported."""
 
 from driftlaw._deprecated import add_old_names
-from driftlaw.reports.build import FORMATS, build_report, check_format, render_report, render_terminal
+from driftlaw.reports.build import FORMATS, build_report, check_format, render_terminal
 from driftlaw.reports.result_table import ResultTable
 from driftlaw.reports.tables import make_tables
 
@@ -11,7 +11,6 @@ __all__ = [
     "build_report",
     "check_format",
     "make_tables",
-    "render_report",
     "render_terminal",
 ]
 

@@ -34,7 +34,7 @@ _MAX_HEAT_MAPS = 4  # per table, so that the page of a parameter sweep stays rea
 
 
 def build_report(
-    records: Iterable[RunRecord],
+    records: Iterable[RunRecord | ResultTable],
     format: str,
     *,
     command: str | None = None,
@@ -44,7 +44,8 @@ def build_report(
     """Return a report of runs; the same records and command give the same bytes.
 
     Args:
-        records: Runs, finished or not, in any order. Each protocol gets a table of its own.
+        records: Runs, finished or not, in any order, or what :func:`make_tables` returned for them. Each protocol gets
+            a table of its own.
         format: One of ``FORMATS``.
         command: Command line that generates the report; it is printed in the report.
         columns: Names of optional columns (``driftlaw.reports.columns.COLUMNS``); not for ``latex`` and ``brief``.
@@ -61,7 +62,15 @@ def build_report(
         >>> print(build_report(records, "md"))  # doctest: +SKIP
     """
     check_format(format, compare=compare, columns=columns)
-    return render_report(make_tables(records), format, command=command, columns=columns, compare=compare)
+    items = list(records)
+    tables = [item for item in items if isinstance(item, ResultTable)]
+    tables = tables or make_tables(item for item in items if isinstance(item, RunRecord))
+    if format == "csv":
+        return render_csv(tables, columns)
+    if format == "json":
+        return render_json(tables, command, columns, compare=compare is not None)
+    document = build_document(tables, format, columns, command=command, paper_tables=() if compare else None)
+    return _RENDERERS[format](document)
 
 
 def check_format(format: str, *, compare: str | None = None, columns: Sequence[str] = ()) -> None:
@@ -74,22 +83,6 @@ def check_format(format: str, *, compare: str | None = None, columns: Sequence[s
         raise unknown_name("comparison", compare, COMPARISONS)
     if compare is not None and format not in COMPARISON_FORMATS:
         raise UsageError(f"Format {format} has no comparison. Use --compare with {listed(COMPARISON_FORMATS)}.")
-
-
-def render_report(
-    tables: Sequence[ResultTable],
-    format: str,
-    *,
-    command: str | None = None,
-    columns: tuple[str, ...] = (),
-    compare: str | None = None,
-) -> str:
-    """Return result tables as text in one of ``FORMATS``; arguments as in :func:`build_report`."""
-    if format == "csv":
-        return render_csv(tables, columns)
-    if format == "json":
-        return render_json(tables, command, columns, compare=compare is not None)
-    return _RENDERERS[format](build_document(tables, format, command=command, columns=columns, compare=compare))
 
 
 def render_terminal(
@@ -106,27 +99,30 @@ def render_terminal(
         >>> from rich.console import Console
         >>> Console().print(render_terminal(records))  # doctest: +SKIP
     """
-    compare, prefer = (None, ()) if paper_table is None else ("paper", (paper_table,))
-    tables = make_tables(records)
-    return TerminalReport(build_document(tables, "terminal", columns=columns, compare=compare, prefer=prefer))
+    paper_tables = None if paper_table is None else (paper_table,)
+    return TerminalReport(build_document(make_tables(records), "terminal", columns, paper_tables=paper_tables))
 
 
 def build_document(
     tables: Sequence[ResultTable],
     format: str,
+    columns: Sequence[str] = (),
     *,
     command: str | None = None,
-    columns: Sequence[str] = (),
-    compare: str | None = None,
-    prefer: Sequence[int] = (),
+    paper_tables: Sequence[int] | None = None,
 ) -> Document:
     """Return what a report contains in a format, with one section per result table.
 
-    Arguments are as in :func:`build_report`; ``prefer`` as in :func:`~driftlaw.reports.published.compare_with_paper`.
+    Args:
+        tables: Result tables.
+        format: One of ``FORMATS``, except ``csv`` and ``json``.
+        columns: Names of optional columns.
+        command: Command line that generates the report.
+        paper_tables: Tables of the paper to search first for published results, or None for no comparison.
     """
     sections = []
     for table in tables:
-        comparison = compare_with_paper(table, prefer=prefer) if compare else None
+        comparison = None if paper_tables is None else compare_with_paper(table, prefer=paper_tables)
         summary, protocol = Note(contents.summarize(table), "summary"), contents.protocol_note(table)
         warnings = [Note(note, "warning") for note in table.notes]
         paper_line = [Note(comparison.line, "caption")] if comparison else []

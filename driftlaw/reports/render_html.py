@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup
 
 from driftlaw.reports.document import Document, Figure, Note, Table
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 
 def render_html(document: Document) -> str:
@@ -19,9 +18,6 @@ def render_html(document: Document) -> str:
 
 @cache
 def _template() -> Template:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
-
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from driftlaw.errors import DataError
-from driftlaw.reports import make_tables, render_report
+from driftlaw.reports import build_report, make_tables
 from tests.benchmarks import bench_records
 from tests.reports.example_records import make_record, write_record
 from tools.results.document import make_results
@@ -77,8 +77,8 @@ def test_table_without_measured_rows_keeps_its_times(times):
 
 def test_reports_contain_the_times(times):
     tables = with_step_times(make_tables([run()]), times)
-    assert "| 5.00 |" in render_report(tables, "brief")
-    assert "Milliseconds per step: measured in one run of the step benchmark" in render_report(tables, "md")
+    assert "| 5.00 |" in build_report(tables, "brief")
+    assert "Milliseconds per step: measured in one run of the step benchmark" in build_report(tables, "md")
 
 
 def test_origin_names_nondeterministic_kernels(times):
