@@ -35,9 +35,8 @@ def defocus_blur(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Ten
 
 @lru_cache(maxsize=16)
 def _disk_bands(height: int, width: int, radius: float, alias_blur: float, device: torch.device) -> linear.Bands:
-    return linear.split_into_bands(
-        linear.correlation_matrix(_disk(radius, alias_blur), height, width), height, width, device
-    )
+    matrix = linear.correlation_matrix(_disk(radius, alias_blur), height, width)
+    return linear.split_into_bands(matrix, height, width, device)
 
 
 @lru_cache(maxsize=32)
@@ -48,13 +47,10 @@ def _disk(radius: float, alias_blur: float) -> Tensor:
     rim = torch.exp(-0.5 * (torch.arange(-soft, soft + 1, dtype=torch.float64) / alias_blur) ** 2)
     rim /= rim.sum()
     # The border of the kernel is mirrored, so that a disk that fills it keeps its sum.
-    soft_disk = _correlate_rows(_correlate_rows(disk / disk.sum(), rim).mT, rim).mT
-    return linear.quantize_rows(soft_disk.reshape(1, -1), 24).view(soft_disk.shape)
-
-
-def _correlate_rows(lines: Tensor, weights: Tensor) -> Tensor:
-    reach = len(weights) // 2
-    return linear.pad(lines, 0, reach, linear.mirror_index).unfold(1, len(weights), 1) @ weights
+    disk /= disk.sum()
+    for _ in ("rows", "columns"):
+        disk = (linear.pad(disk, 0, soft, linear.mirror_index).unfold(1, len(rim), 1) @ rim).mT
+    return linear.quantize_rows(disk.reshape(1, -1), 24).view(disk.shape)
 
 
 def glass_blur(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
@@ -75,23 +71,15 @@ def glass_blur(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tenso
 
 def _glass_source_indices(height: int, width: int, reach: int, rng: CounterRNG, round_index: int) -> Tensor:
     """Return for every image and pixel the flat index its value comes from in one round, int64 (n, h·w)."""
-    pixels = torch.arange(height * width, device=rng.device)
-    jumps = rng.int16_words(f"jumps {round_index}", 2 * height * width).to(torch.int32).view(-1, 2, height * width)
+    count, pixels = height * width, torch.arange(height * width, device=rng.device)
+    rows, columns = pixels // width, pixels % width
+    scanned = (rows > reach) & (rows <= height - reach) & (columns > reach) & (columns <= width - reach)
+    jumps = rng.int16_words(f"jumps {round_index}", 2 * count).to(torch.int32).view(-1, 2, count)
     jumps = jumps.add_(2**15).mul_(2 * reach).bitwise_right_shift_(16).sub_(reach)
-    scanned = _inside(pixels // width, height, reach) & _inside(pixels % width, width, reach)
     targets = (jumps[:, 0] * width).add_(jumps[:, 1]).mul_(scanned) + pixels
     if reach == 1:
         return targets
-    return _follow_chains(targets, pixels, scanned)
-
-
-def _inside(position: Tensor, size: int, reach: int) -> Tensor:
-    return (position > reach) & (position <= size - reach)
-
-
-def _follow_chains(targets: Tensor, pixels: Tensor, scanned: Tensor) -> Tensor:
-    """Follow every chain of copies to the pixel whose value it passes on, by doubling the length of all jumps."""
-    count = len(pixels)
+    # Follow every chain of copies to the pixel whose value it passes on, by doubling the length of all jumps.
     scanned_earlier = (targets > pixels) & scanned[targets]
     links = torch.where(scanned_earlier, targets, targets + count)
     links = torch.cat([links, (pixels + count).expand_as(targets)], 1)
@@ -147,31 +135,24 @@ def _half_gaussian(taps: int, sigma: float) -> tuple[float, ...]:
 def zoom_blur(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
     """Average the image with zooms into its middle."""
     height, width = images.shape[-2:]
+    factors = tuple(np.arange(1, *parameters).tolist())
     if height * width <= _DENSE_PIXELS:
-        return linear.apply_bands(images, _zoom_bands(height, width, *parameters, images.device))
-    return _zoom_average(images, *parameters)
-
-
-def _zoom_factors(end: float, step: float) -> list[float]:
-    return np.arange(1, end, step).tolist()
+        return linear.apply_bands(images, _zoom_bands(height, width, factors, images.device))
+    total = images.clone()
+    for factor in factors:
+        zoomed = images
+        for axis in (-2, -1):
+            zoomed = _apply_sparse_rows(zoomed, linear.zoom_matrix(images.shape[axis], factor), axis)
+        total += zoomed
+    return total / (len(factors) + 1)
 
 
 @lru_cache(maxsize=16)
-def _zoom_bands(height: int, width: int, end: float, step: float, device: torch.device) -> linear.Bands:
-    factors = _zoom_factors(end, step)
+def _zoom_bands(height: int, width: int, factors: tuple[float, ...], device: torch.device) -> linear.Bands:
     total = torch.eye(height * width, dtype=torch.float64)
     for factor in factors:
         total += torch.kron(linear.zoom_matrix(height, factor), linear.zoom_matrix(width, factor))
     return linear.split_into_bands(linear.quantize_rows(total / (len(factors) + 1)), height, width, device)
-
-
-def _zoom_average(images: Tensor, end: float, step: float) -> Tensor:
-    factors = _zoom_factors(end, step)
-    total = images.clone()
-    for factor in factors:
-        rows, columns = (linear.zoom_matrix(size, factor) for size in images.shape[-2:])
-        total += _apply_sparse_rows(_apply_sparse_rows(images, rows, -2), columns, -1)
-    return total / (len(factors) + 1)
 
 
 def _apply_sparse_rows(images: Tensor, rows: Tensor, axis: int) -> Tensor:

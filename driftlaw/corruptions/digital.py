@@ -41,13 +41,9 @@ def pixelate(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
     low, short = max(1, int(height * factor)), max(1, int(width * factor))
     pixels = images.round().to(torch.float64)
     for rows, columns in (((height, low), (width, short)), ((low, height), (short, width))):
-        pixels = _round_half_up(pixels @ box_matrix(*columns, images.device).mT)
-        pixels = _round_half_up(box_matrix(*rows, images.device) @ pixels)
+        pixels = (pixels @ box_matrix(*columns, images.device).mT).add_(0.5).floor_()
+        pixels = (box_matrix(*rows, images.device) @ pixels).add_(0.5).floor_()
     return pixels
-
-
-def _round_half_up(values: Tensor) -> Tensor:
-    return values.add_(0.5).floor_()
 
 
 @lru_cache(maxsize=64)

@@ -30,10 +30,6 @@ def frost(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
     Otherwise the small photographs are enlarged five times, which is softer than the original.
     """
     image_share, frost_share = parameters
-    return images * image_share + _random_crops(images, rng) * frost_share
-
-
-def _random_crops(images: Tensor, rng: CounterRNG) -> Tensor:
     height, width = images.shape[-2:]
     flat, sizes = _photograph_table(height, width, images.device)
     starts, areas, tall, wide = sizes[:, rng.randint("photograph", torch.tensor(len(_NAMES), device=images.device))]
@@ -43,29 +39,25 @@ def _random_crops(images: Tensor, rng: CounterRNG) -> Tensor:
     channels = torch.arange(3, device=images.device)[:, None]
     first = (starts + top * wide + left)[:, None, None]
     starts_of_rows = first + channels * areas[:, None, None] + rows * wide[:, None, None]
-    return sliding_windows(flat, width).index_select(0, starts_of_rows.view(-1)).view(images.shape)
+    crops = sliding_windows(flat, width).index_select(0, starts_of_rows.view(-1)).view(images.shape)
+    return images * image_share + crops * frost_share
 
 
 @lru_cache(maxsize=4)
 def _photograph_table(height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return all photographs as one flat float32 tensor, and (start, area, height, width) of each, int64 (4, 5)."""
     photographs = _large_photographs() if is_large(height, width) else small_photographs()
-    planes = [_scale_to_cover(photograph, height, width).transpose(2, 0, 1) for photograph in photographs]
+    planes = []
+    for photograph in photographs:
+        factor = max(height / photograph.shape[0], width / photograph.shape[1])
+        covering = photograph if factor <= 1 else _resize(photograph, factor, Image.Resampling.BILINEAR)
+        planes.append(covering.transpose(2, 0, 1))
     ends = np.cumsum([plane.size for plane in planes])
     sizes = [
         [end - p.size, p.shape[1] * p.shape[2], p.shape[1], p.shape[2]] for end, p in zip(ends, planes, strict=True)
     ]
     flat = np.concatenate([plane.reshape(-1) for plane in planes]).astype(np.float32)
     return torch.from_numpy(flat).to(device), torch.tensor(sizes, device=device).mT.contiguous()
-
-
-def _scale_to_cover(photograph: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Return the photograph, enlarged if the image is larger."""
-    factor = max(height / photograph.shape[0], width / photograph.shape[1])
-    if factor <= 1:
-        return photograph
-    size = (math.ceil(photograph.shape[1] * factor), math.ceil(photograph.shape[0] * factor))
-    return np.asarray(Image.fromarray(photograph).resize(size, Image.Resampling.BILINEAR))
 
 
 @lru_cache(maxsize=1)
@@ -75,23 +67,17 @@ def small_photographs() -> list[np.ndarray]:
 
 
 def _large_photographs() -> list[np.ndarray]:
-    for folder in _photograph_folders():
-        if all((folder / name).is_file() for name in _NAMES):
-            return [_read(folder / name) for name in _NAMES]
-    return [_enlarge(photograph) for photograph in small_photographs()]
-
-
-def _photograph_folders() -> list[Path]:
-    folders = [data_dir() / "frost"]
     package = importlib.util.find_spec("imagecorruptions")
-    if package is not None and package.submodule_search_locations:
-        folders += [Path(location) / "frost" for location in package.submodule_search_locations]
-    return folders
+    locations = package.submodule_search_locations if package is not None else None
+    for parent in (data_dir(), *map(Path, locations or ())):
+        if all((parent / "frost" / name).is_file() for name in _NAMES):
+            return [_read(parent / "frost" / name) for name in _NAMES]
+    return [_resize(photograph, _SCALE, Image.Resampling.BICUBIC) for photograph in small_photographs()]
 
 
-def _enlarge(photograph: np.ndarray) -> np.ndarray:
-    size = (photograph.shape[1] * _SCALE, photograph.shape[0] * _SCALE)
-    return np.asarray(Image.fromarray(photograph).resize(size, Image.Resampling.BICUBIC))
+def _resize(photograph: np.ndarray, factor: float, filter_: Image.Resampling) -> np.ndarray:
+    size = (math.ceil(photograph.shape[1] * factor), math.ceil(photograph.shape[0] * factor))
+    return np.asarray(Image.fromarray(photograph).resize(size, filter_))
 
 
 def _read(path: Path) -> np.ndarray:

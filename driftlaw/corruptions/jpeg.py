@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from functools import lru_cache
 
 import torch
@@ -11,32 +12,15 @@ from torch import Tensor
 from driftlaw.corruptions.linear import clamp_index, pad
 from driftlaw.corruptions.registry import Parameters
 from driftlaw.corruptions.rng import CounterRNG
+from driftlaw.paths import PACKAGE
 
-# ITU T.81, tables K.1 and K.2.
-_LUMINANCE = (
-    (16, 11, 10, 16, 24, 40, 51, 61), (12, 12, 14, 19, 26, 58, 60, 55), (14, 13, 16, 24, 40, 57, 69, 56),
-    (14, 17, 22, 29, 51, 87, 80, 62), (18, 22, 37, 56, 68, 109, 103, 77), (24, 35, 55, 64, 81, 104, 113, 92),
-    (49, 64, 78, 87, 103, 121, 120, 101), (72, 92, 95, 98, 112, 100, 103, 99),
-)  # fmt: skip
-_CHROMINANCE = (
-    (17, 18, 24, 47, 99, 99, 99, 99), (18, 21, 26, 66, 99, 99, 99, 99), (24, 26, 56, 99, 99, 99, 99, 99),
-    (47, 66, 99, 99, 99, 99, 99, 99), *((99,) * 8,) * 4,
-)  # fmt: skip
+_TABLES = tomllib.loads((PACKAGE / "corruptions" / "jpeg.toml").read_text(encoding="utf-8"))
 Rows = tuple[tuple[float, ...], ...]
 # RGB to YCbCr, and from Cb and Cr to what is added to Y for each of red, green and blue.
 _FORWARD = ((0.299, 0.587, 0.114), (-0.168735892, -0.331264108, 0.5), (0.5, -0.418687589, -0.081312411))
 _FORWARD_OFFSETS = (32768, (128 << 16) + 32767, (128 << 16) + 32767)
 _BACKWARD = ((0.0, 1.402), (-0.34414, -0.71414), (1.772, 0.0))
 _BACKWARD_OFFSETS = (32768, 32768, 32768)
-# Cosine transform in 13-bit fixed point. libjpeg adds its constants in a different order, so some of these sums differ
-# by one from the rounded cosine. The odd rows are the result of its butterflies.
-_EVEN = ((8192, 8192), (10703, 4433), (8192, -8192), (4433, -10704))
-_ODD = (
-    (11363, 9633, 6437, 2260),
-    (9633, -2259, -11362, -6436),
-    (6437, -11362, 2261, 9633),
-    (2260, -6436, 9633, -11363),
-)
 
 
 def jpeg_compression(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
@@ -44,9 +28,9 @@ def jpeg_compression(images: Tensor, parameters: Parameters, rng: CounterRNG) ->
     (quality,) = parameters
     height, width = images.shape[-2:]
     planes = _convert_color(images.round(), _FORWARD, _FORWARD_OFFSETS)
-    luma = _quantize_blocks(planes[:, :1], _quantization_table(_LUMINANCE, int(quality), images.device))
+    luma = _quantize_blocks(planes[:, :1], _quantization_table("luminance", int(quality), images.device))
     chroma = _quantize_blocks(
-        _downsample(planes[:, 1:]), _quantization_table(_CHROMINANCE, int(quality), images.device)
+        _downsample(planes[:, 1:]), _quantization_table("chrominance", int(quality), images.device)
     )
     chroma = _upsample(chroma)[..., :height, :width] - 128
     return luma + _convert_color(chroma, _BACKWARD, _BACKWARD_OFFSETS)
@@ -116,16 +100,11 @@ def _transform_rows(blocks: Tensor, matrix: Tensor, shift: int) -> Tensor:
 
 @lru_cache(maxsize=4)
 def _dct_matrix(device: torch.device) -> Tensor:
-    """Return the (8, 8) matrix of the discrete cosine transform, times 2¹³·√8; its transpose is the inverse."""
-    rows = []
-    for even, odd in zip(_EVEN, _ODD, strict=True):
-        half = (even[0], even[1], -even[1], -even[0]) if even[0] != 8192 else (8192, even[1], even[1], 8192)
-        rows += [[*half, *half[::-1]], [*odd, *(-weight for weight in odd[::-1])]]
-    return torch.tensor(rows, dtype=torch.float64, device=device)
+    return torch.tensor(_TABLES["cosines"], dtype=torch.float64, device=device)
 
 
 @lru_cache(maxsize=64)
-def _quantization_table(base: Rows, quality: int, device: torch.device) -> Tensor:
+def _quantization_table(name: str, quality: int, device: torch.device) -> Tensor:
     scale = 5000 // quality if quality < 50 else 200 - 2 * quality
-    table = (torch.tensor(base, dtype=torch.int64) * scale + 50) // 100
+    table = (torch.tensor(_TABLES[name], dtype=torch.int64) * scale + 50) // 100
     return table.clamp(1, 255).to(torch.float64).to(device)

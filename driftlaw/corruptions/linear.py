@@ -151,8 +151,10 @@ def correlate(images: Tensor, kernel: Tensor) -> Tensor:
     height, width = images.shape[-2:]
     wide = pad(images.to(torch.float64), reach_y, reach_x, mirror_index)
     total = torch.zeros_like(images, dtype=torch.float64)
-    for weight, offsets in _offsets_by_weight(kernel).items():
-        shifted = [wide[..., y : y + height, x : x + width] for y, x in offsets]
+    groups: dict[float, list[Tensor]] = defaultdict(list)
+    for (y, x), weight in zip(kernel.nonzero().tolist(), kernel[kernel != 0].tolist(), strict=True):
+        groups[weight].append(wide[..., y : y + height, x : x + width])
+    for weight, shifted in groups.items():
         group = shifted[0].clone()
         for other in shifted[1:]:
             group += other
@@ -177,15 +179,6 @@ def _trim_kernel(kernel: Tensor) -> tuple[Tensor, int, int]:
     reach_y, reach_x = (int(reach) for reach in used.abs().amax(0))
     cut = kernel[middle_y - reach_y : middle_y + reach_y + 1, middle_x - reach_x : middle_x + reach_x + 1]
     return cut, reach_y, reach_x
-
-
-def _offsets_by_weight(kernel: Tensor) -> dict[float, list[tuple[int, int]]]:
-    groups: dict[float, list[tuple[int, int]]] = defaultdict(list)
-    for y, row in enumerate(kernel.tolist()):
-        for x, weight in enumerate(row):
-            if weight:
-                groups[weight].append((y, x))
-    return groups
 
 
 def sliding_windows(flat: Tensor, width: int) -> Tensor:

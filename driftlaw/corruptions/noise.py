@@ -15,13 +15,13 @@ from driftlaw.corruptions.rng import CounterRNG
 def gaussian_noise(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
     """Add normal noise to every value."""
     (deviation,) = parameters
-    return _normal_like(images, rng).mul_(255 * deviation).add_(images)
+    return rng.normal("noise", images[0].numel()).view(images.shape).mul_(255 * deviation).add_(images)
 
 
 def speckle_noise(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
     """Add normal noise that is proportional to the value."""
     (deviation,) = parameters
-    return _normal_like(images, rng).mul_(deviation).mul_(images).add_(images)
+    return rng.normal("noise", images[0].numel()).view(images.shape).mul_(deviation).mul_(images).add_(images)
 
 
 def impulse_noise(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
@@ -49,10 +49,6 @@ def shot_noise(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tenso
     return torch.take(values, cells.mul_(2).add_(use_alias))
 
 
-def _normal_like(images: Tensor, rng: CounterRNG) -> Tensor:
-    return rng.normal("noise", images[0].numel()).view(images.shape)
-
-
 @lru_cache(maxsize=32)
 def _alias_tables(rate: float, device: torch.device) -> tuple[Tensor, Tensor, int]:
     """Return thresholds and value pairs of all cells (256 levels × columns, flat), and log₂ of the columns."""
@@ -61,20 +57,15 @@ def _alias_tables(rate: float, device: torch.device) -> tuple[Tensor, Tensor, in
     column_bits = int(np.ceil(np.log2(2 * reach + 1)))
     first = np.maximum(np.floor(means).astype(np.int64) - reach, 0)
     outcomes = first[:, None] + np.arange(2**column_bits)
-    probabilities = _poisson_probabilities(outcomes, means)
-    keep, other = _alias_method(probabilities)
+    keep, other = _alias_method(_poisson_probabilities(outcomes, means))
     thresholds = np.round(keep * 2 ** (32 - column_bits)).astype(np.int32)
-    values = _gray_levels(outcomes, rate)
+    # Counts as gray levels in float32, never rounded up to a level that float64 does not reach.
+    levels = outcomes / rate * 255
+    rounded = levels.astype(np.float32)
+    values = np.where(np.floor(rounded) > np.floor(levels), np.nextafter(rounded, np.float32(0)), rounded)
     pairs = np.stack([values, np.take_along_axis(values, other, 1)], 2)
     flat = [torch.from_numpy(table).reshape(-1).to(device) for table in (thresholds, pairs)]
     return flat[0], flat[1], column_bits
-
-
-def _gray_levels(photons: np.ndarray, rate: float) -> np.ndarray:
-    """Return counts as gray levels in float32, never rounded up to a level that float64 does not reach."""
-    levels = photons / rate * 255
-    rounded = levels.astype(np.float32)
-    return np.where(np.floor(rounded) > np.floor(levels), np.nextafter(rounded, np.float32(0)), rounded)
 
 
 def _poisson_probabilities(outcomes: np.ndarray, means: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from driftlaw.corruptions import blur, digital, jpeg, noise, spatter, weather
 from driftlaw.corruptions.linear import GRAY_BITS, quantize
-from driftlaw.corruptions.registry import SEVERITIES, Corruption, Parameters, find_corruption
+from driftlaw.corruptions.registry import SEVERITIES, Parameters, find_corruption
 from driftlaw.corruptions.rng import CounterRNG
 from driftlaw.errors import UsageError, combined_error
 
@@ -66,6 +66,7 @@ def corrupt(
     """
     corruption = find_corruption(name)
     index_tensor = _check_arguments(images, severity, seed, indices)
+    parameters = corruption.parameters(severity, *images.shape[-2:])
     device = images.device if images.device.type in ("cpu", "cuda") else torch.device("cpu")
     result = torch.empty_like(images, memory_format=torch.contiguous_format)
     inference = torch.is_inference_mode_enabled()
@@ -74,7 +75,11 @@ def corrupt(
         # Both modes are thread-local, and this may run in a worker thread.
         with torch.inference_mode(inference), torch.no_grad():
             rng = CounterRNG(seed, name, severity, index_tensor[chunk].to(device))
-            result[chunk] = _corrupt_chunk(images[chunk].to(device), corruption, severity, rng)
+            gray_levels = images[chunk].to(device).to(torch.float32).contiguous()
+            if images.dtype != torch.uint8:
+                gray_levels = quantize(gray_levels * 255, GRAY_BITS)
+            corrupted = FUNCTIONS[name](gray_levels, parameters, rng).clamp_(0, 255)
+            result[chunk] = corrupted if images.dtype == torch.uint8 else (corrupted / 255).to(images.dtype)
 
     _run_chunks(corrupt_chunk, _chunks(images), device)
     return result
@@ -98,18 +103,6 @@ def _run_chunks(function: Callable[[slice], None], chunks: list[slice], device: 
     finally:
         # set_num_threads in a worker also sets the default of threads that are created later.
         torch.set_num_threads(available)
-
-
-def _corrupt_chunk(images: Tensor, corruption: Corruption, severity: int, rng: CounterRNG) -> Tensor:
-    height, width = images.shape[-2:]
-    parameters = corruption.parameters(severity, height, width)
-    gray_levels = images.to(torch.float32).contiguous()
-    if images.dtype != torch.uint8:
-        gray_levels = quantize(gray_levels * 255, GRAY_BITS)
-    corrupted = FUNCTIONS[corruption.name](gray_levels, parameters, rng).clamp_(0, 255)
-    if images.dtype == torch.uint8:
-        return corrupted.to(torch.uint8)
-    return (corrupted / 255).to(images.dtype)
 
 
 def _chunks(images: Tensor) -> list[slice]:

@@ -49,7 +49,8 @@ class CounterRNG:
     def int64_words(self, purpose: str, count: int) -> Tensor:
         """Return ``count`` integers in [−2⁶³, 2⁶³) per image, int64 (n, count)."""
         counters = torch.arange(1, count + 1, device=self.device) * _INCREMENT
-        keys = _splitmix64(self._indices * _INCREMENT + _signed_hash(f"{self._prefix}/{purpose}"))
+        digest = hashlib.sha256(f"{self._prefix}/{purpose}".encode()).digest()
+        keys = _splitmix64(self._indices * _INCREMENT + int.from_bytes(digest[:8], "little", signed=True))
         return _splitmix64(keys[:, None] + counters)
 
     def int32_words(self, purpose: str, count: int) -> Tensor:
@@ -78,10 +79,6 @@ class CounterRNG:
         entries = self.int16_words(purpose, 1)[:, 0].to(torch.int64) + LEVELS // 2
         table = _direction_table(low, high, self.device)
         return table[0][entries], table[1][entries]
-
-
-def _signed_hash(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little", signed=True)
 
 
 def _splitmix64(words: Tensor) -> Tensor:

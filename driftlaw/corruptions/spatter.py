@@ -16,8 +16,8 @@ _WEAK, _STRONG = 50, 150
 # Largest number of weak edge pixels in a chain from a strong one.
 _HYSTERESIS_STEPS = 32
 _MAX_DISTANCE = 20.0
-# Borgefors' distances of the 5×5 mask: straight, diagonal, knight's move.
-_STRAIGHT, _DIAGONAL, _KNIGHT = 1.0, 1.4, 2.1969
+# Borgefors' distances of the 5×5 mask, by sorted offset: straight, diagonal, knight's move.
+_STEP_LENGTHS = {(0, 1): 1.0, (1, 1): 1.4, (1, 2): 2.1969}
 _RELIEF = ((-2.0, -1.0, 0.0), (-1.0, 1.0, 1.0), (0.0, 1.0, 2.0))
 
 
@@ -32,25 +32,15 @@ def spatter(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
     layer = rng.normal("liquid", height * width).view(count, 1, height, width).mul_(deviation).add_(mean)
     layer = gaussian_filter(quantize(layer, 16), smoothing)
     layer = torch.where(layer < threshold, 0, layer)
+    color = torch.tensor(_MUD if mud else _WATER, dtype=images.dtype, device=images.device).view(1, 3, 1, 1)
     if mud:
-        return _add_mud(images, layer > threshold, strength)
-    return _add_water(images, (layer * 255).floor().to(torch.float32), strength)
-
-
-def _color(values: tuple[int, int, int], images: Tensor) -> Tensor:
-    return torch.tensor(values, dtype=images.dtype, device=images.device).view(1, 3, 1, 1)
-
-
-def _add_mud(images: Tensor, flecks: Tensor, smoothing: float) -> Tensor:
-    cover = gaussian_filter(flecks.to(torch.float64), smoothing).to(torch.float32)
-    cover = torch.where(cover < 0.8, 0, cover)
-    return images * (1 - cover) + _color(_MUD, images) * cover
-
-
-def _add_water(images: Tensor, layer: Tensor, strength: float) -> Tensor:
-    relief = layer * _relief(_distance_transform(_canny_edges(layer)))
+        cover = gaussian_filter((layer > threshold).to(torch.float64), strength).to(torch.float32)
+        cover = torch.where(cover < 0.8, 0, cover)
+        return images * (1 - cover) + color * cover
+    drops = (layer * 255).floor().to(torch.float32)
+    relief = drops * _relief(_distance_transform(_canny_edges(drops)))
     highest = relief.amax((2, 3), keepdim=True)
-    return images + _color(_WATER, images) * (relief / highest.clamp(min=1) * strength)
+    return images + color * (relief / highest.clamp(min=1) * strength)
 
 
 def _relief(distances: Tensor) -> Tensor:
@@ -76,8 +66,7 @@ def _equalize_histogram(levels: Tensor) -> Tensor:
     scale = 255 / (pixels - lowest).clamp(min=1).to(torch.float32)
     table = ((cumulative - lowest).to(torch.float32) * scale).round().clamp(0, 255)
     constant = lowest == pixels
-    spread = torch.where(constant, flat.to(torch.float32), table.gather(1, flat))
-    return spread.view(levels.shape)
+    return torch.where(constant, flat.to(torch.float32), table.gather(1, flat)).view(levels.shape)
 
 
 def _shift(values: Tensor, down: int, across: int) -> Tensor:
@@ -94,7 +83,10 @@ def _canny_edges(layer: Tensor) -> Tensor:
     down = near[1, -1] + 2 * near[1, 0] + near[1, 1] - near[-1, -1] - 2 * near[-1, 0] - near[-1, 1]
     size = across.abs() + down.abs()
     ridge = _non_maximum_suppression(size, across, down)
-    return _hysteresis(ridge & (size > _STRONG), ridge & (size > _WEAK))
+    connected, weak = (ridge & (size > _STRONG)).to(torch.float32), (ridge & (size > _WEAK)).to(torch.float32)
+    for _ in range(_HYSTERESIS_STEPS):
+        connected = torch.nn.functional.max_pool2d(connected, 3, 1, 1) * weak
+    return connected > 0
 
 
 def _non_maximum_suppression(size: Tensor, across: Tensor, down: Tensor) -> Tensor:
@@ -109,25 +101,13 @@ def _non_maximum_suppression(size: Tensor, across: Tensor, down: Tensor) -> Tens
     return torch.where(flat, level, torch.where(steep, upright, slanted))
 
 
-def _hysteresis(strong: Tensor, weak: Tensor) -> Tensor:
-    connected, weak_edges = strong.to(torch.float32), weak.to(torch.float32)
-    for _ in range(_HYSTERESIS_STEPS):
-        connected = torch.nn.functional.max_pool2d(connected, 3, 1, 1) * weak_edges
-    return connected > 0
-
-
 def _distance_transform(edges: Tensor) -> Tensor:
     """Return the distance of every pixel to the nearest edge, at most 20, in steps of the 5×5 mask."""
     distances = torch.where(edges, 0.0, _MAX_DISTANCE).to(torch.float32)
-    steps = [(y, x, _step_length(y, x)) for y in range(-2, 3) for x in range(-2, 3) if _step_length(y, x)]
+    offsets = [(y, x, (min(abs(y), abs(x)), max(abs(y), abs(x)))) for y in range(-2, 3) for x in range(-2, 3)]
+    steps = [(y, x, _STEP_LENGTHS[key]) for y, x, key in offsets if key in _STEP_LENGTHS]
     for _ in range(int(_MAX_DISTANCE)):
         wide = torch.nn.functional.pad(distances, (2, 2, 2, 2), value=_MAX_DISTANCE)
         for y, x, length in steps:
             distances = torch.minimum(distances, _shift(wide, y, x) + length)
     return distances
-
-
-def _step_length(down: int, across: int) -> float:
-    """Return the length of a step of the mask, 0 if it is not a step."""
-    short, long = sorted((abs(down), abs(across)))
-    return {(0, 1): _STRAIGHT, (1, 1): _DIAGONAL, (1, 2): _KNIGHT}.get((short, long), 0.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 
 import torch
@@ -29,23 +28,18 @@ def brightness(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tenso
 
 def snow(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
     """Whiten the image and add wind-blown flakes, once as they fall and once rotated by 180°."""
-    *layer_parameters, image_share = parameters
-    flakes = _snow_layer(images, tuple(layer_parameters), rng)
-    red, green, blue = torch.split(images, 1, 1)
-    white = (red * _LUMA[0] + green * _LUMA[1] + blue * _LUMA[2]).mul_(1.5).add_(127.5)
-    mixed = torch.maximum(images, white).mul_(1 - image_share).add_(images * image_share)
-    return mixed.add_(flakes + flakes.flip(2, 3))
-
-
-def _snow_layer(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
-    mean, deviation, zoom, threshold, radius, sigma = parameters
+    mean, deviation, zoom, threshold, radius, sigma, image_share = parameters
     count, _, height, width = images.shape
     layer = rng.normal("flakes", height * width).view(count, 1, height, width).mul_(deviation).add_(mean)
     if zoom != 1:
         rows, columns = (_quantized_zoom_matrix(size, zoom, images.device) for size in (height, width))
         layer = apply_separable(quantize(layer, 16), rows, columns)
     layer = torch.where(layer < threshold, 0, layer).clamp_(0, 1).mul_(255).floor_()
-    return directional_blur(layer.to(torch.float32).contiguous(), radius, sigma, rng, -135.0, -45.0)
+    flakes = directional_blur(layer.to(torch.float32).contiguous(), radius, sigma, rng, -135.0, -45.0)
+    red, green, blue = torch.split(images, 1, 1)
+    white = (red * _LUMA[0] + green * _LUMA[1] + blue * _LUMA[2]).mul_(1.5).add_(127.5)
+    mixed = torch.maximum(images, white).mul_(1 - image_share).add_(images * image_share)
+    return mixed.add_(flakes + flakes.flip(2, 3))
 
 
 @lru_cache(maxsize=32)
@@ -71,33 +65,23 @@ def plasma_fractal(side: int, decay: float, rng: CounterRNG) -> Tensor:
     100/decay, 100/decay², …
     """
     uniform = rng.uniform("plasma", side * side).mul_(2).sub_(1)
-    offsets = iter(torch.split(uniform, _plasma_split_sizes(side), 1))
     heights = torch.zeros(len(rng), side, side, device=rng.device)
-    step, size = side, 100.0
-    while step >= 2:
-        _diamond_square_step(heights, step, size * size, offsets)
-        step, size = step // 2, size / decay
+    step, size, used = side, 100.0, 0
+
+    def displaced_mean(total: Tensor) -> Tensor:
+        nonlocal used
+        offsets = uniform[:, used : used + total[0].numel()].view(total.shape)
+        used += total[0].numel()
+        return total / 4 + offsets * (size * size)
+
+    while step >= 2:  # the centres of the squares, then of the two kinds of diamonds
+        half = step // 2
+        corners, middles = heights[:, ::step, ::step], heights[:, half::step, half::step]
+        pairs = corners + corners.roll(-1, 1)
+        middles.copy_(displaced_mean(pairs + pairs.roll(-1, 2)))
+        across, down = corners + corners.roll(-1, 2), corners + corners.roll(-1, 1)
+        heights[:, ::step, half::step] = displaced_mean(middles + middles.roll(1, 1) + across)
+        heights[:, half::step, ::step] = displaced_mean(middles + middles.roll(1, 2) + down)
+        step, size = half, size / decay
     low, high = heights.amin((1, 2), keepdim=True), heights.amax((1, 2), keepdim=True)
     return (heights - low) / (high - low).clamp(min=1e-12)
-
-
-def _plasma_split_sizes(side: int) -> list[int]:
-    sizes, step = [], side
-    while step >= 2:
-        sizes += [(side // step) ** 2] * 3
-        step //= 2
-    return [*sizes, side * side - sum(sizes)]
-
-
-def _diamond_square_step(heights: Tensor, step: int, size: float, offsets: Iterator[Tensor]) -> None:
-    """Compute the centres of the squares, then of the two kinds of diamonds, of one step."""
-    half = step // 2
-    corners, middles = heights[:, ::step, ::step], heights[:, half::step, half::step]
-
-    def around(total: Tensor) -> Tensor:
-        return total / 4 + next(offsets).view(total.shape) * size
-
-    pairs = corners + corners.roll(-1, 1)
-    middles.copy_(around(pairs + pairs.roll(-1, 2)))
-    heights[:, ::step, half::step] = around(middles + middles.roll(1, 1) + (corners + corners.roll(-1, 2)))
-    heights[:, half::step, ::step] = around(middles + middles.roll(1, 2) + (corners + corners.roll(-1, 1)))
