@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from driftlaw import paths
-from driftlaw.datasets.folder_archive import FolderArchive, is_folder_archive
-from driftlaw.datasets.protocol import SEVERITIES, Labels, Metadata, Pixels, checked_indices, checked_severity
+from driftlaw.datasets.folder_archive import FolderArchive, corruptions_in
+from driftlaw.datasets.protocol import SEVERITIES, Metadata, Pixels, checked_indices, checked_severity
 from driftlaw.datasets.registry import ARCHIVES, LABELS
 from driftlaw.errors import DataError, UsageError, unknown_name
 from driftlaw.files import sha256_of
@@ -33,7 +33,7 @@ def open_archive(folder_or_name: str | os.PathLike[str], *, data_dir: str | os.P
         DataError: The archive is missing or damaged.
     """
     folder = archive_folder(folder_or_name, data_dir)
-    return FolderArchive(folder) if is_folder_archive(folder) else CorruptedArchive(folder)
+    return FolderArchive(folder) if corruptions_in(folder) else CorruptedArchive(folder)
 
 
 def archive_folder(folder_or_name: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None) -> Path:
@@ -56,7 +56,14 @@ class CorruptedArchive:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.labels = _labels_of_block(folder / LABELS)
+        labels = _memory_map(folder / LABELS)
+        if labels.ndim != 1 or not labels.size or labels.size % SEVERITIES or labels.dtype.kind not in "iu":
+            found = f"{labels.dtype} {labels.shape}"
+            raise DataError(f"{folder / LABELS} contains {found}; expected integers (5 × images,).")
+        blocks = np.asarray(labels, dtype=np.int64).reshape(SEVERITIES, -1)
+        if (blocks != blocks[0]).any() or blocks.min() < 0:
+            raise DataError(f"{folder / LABELS} does not repeat the same labels for each of the 5 severities.")
+        self.labels = np.ascontiguousarray(blocks[0])
         self._manifest = read_manifest(folder)
         self.num_classes = int(self._manifest.get("num_classes") or self.labels.max() + 1)
         self._mapped: dict[str, Pixels] = {}
@@ -204,13 +211,3 @@ def _memory_map(path: Path) -> npt.NDArray[Any]:
         ) from error
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path.name} in {path.parent} is damaged ({error}). Replace it.") from error
-
-
-def _labels_of_block(path: Path) -> Labels:
-    labels = _memory_map(path)
-    if labels.ndim != 1 or not labels.size or labels.size % SEVERITIES or labels.dtype.kind not in "iu":
-        raise DataError(f"{path} contains {labels.dtype} {labels.shape}; expected integers (5 × images,).")
-    blocks = np.asarray(labels, dtype=np.int64).reshape(SEVERITIES, -1)
-    if (blocks != blocks[0]).any() or blocks.min() < 0:
-        raise DataError(f"{path} does not repeat the same labels for each of the 5 severities.")
-    return np.ascontiguousarray(blocks[0])

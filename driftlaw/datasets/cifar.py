@@ -57,10 +57,22 @@ def read_batches(layout: BatchLayout, folder: Path, split: str) -> tuple[Pixels,
     Raises:
         DataError: A file is missing or damaged, or a pickle contains anything but arrays and plain data.
     """
-    batches = [_read_batch(layout, folder / name) for name in layout.files[split]]
-    rows = np.concatenate([images for images, _ in batches])
-    images = rows.reshape(-1, 3, layout.side, layout.side).transpose(0, 2, 3, 1)
-    return np.ascontiguousarray(images), np.concatenate([labels for _, labels in batches])
+    images, labels, width = [], [], 3 * layout.side**2
+    for path in (folder / name for name in layout.files[split]):
+        batch = read_pickle(path)
+        data, classes = _entry(batch, "data", path), _entry(batch, layout.label_key, path)
+        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (width,):
+            found = f"{data.dtype} {data.shape}" if isinstance(data, np.ndarray) else type(data).__name__
+            raise DataError(
+                f"The images in {path} are {found}; expected uint8 (n, {width}). Put the official file there."
+            )
+        integers = isinstance(classes, list) and all(isinstance(label, int) for label in classes)
+        if not integers or len(classes) != len(data):
+            raise DataError(f"{path} does not contain one integer label for each of its {len(data)} images.")
+        images.append(data)
+        labels.append(np.asarray(classes, dtype=np.int64))
+    rows = np.concatenate(images).reshape(-1, 3, layout.side, layout.side)
+    return np.ascontiguousarray(rows.transpose(0, 2, 3, 1)), np.concatenate(labels)
 
 
 def read_class_names(layout: BatchLayout, folder: Path) -> list[str] | None:
@@ -70,19 +82,6 @@ def read_class_names(layout: BatchLayout, folder: Path) -> list[str] | None:
         return None
     names = _entry(read_pickle(path), layout.names_key, path)
     return [name.decode() if isinstance(name, bytes) else str(name) for name in names]
-
-
-def _read_batch(layout: BatchLayout, path: Path) -> tuple[Pixels, Labels]:
-    batch = read_pickle(path)
-    data, labels = _entry(batch, "data", path), _entry(batch, layout.label_key, path)
-    width = 3 * layout.side * layout.side
-    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != width:
-        found = f"{data.dtype} {data.shape}" if isinstance(data, np.ndarray) else type(data).__name__
-        raise DataError(f"The images in {path} are {found}; expected uint8 (n, {width}). Put the official file there.")
-    integers = isinstance(labels, list) and all(isinstance(label, int) for label in labels)
-    if not integers or len(labels) != len(data):
-        raise DataError(f"{path} does not contain one integer label for each of its {len(data)} images.")
-    return data, np.asarray(labels, dtype=np.int64)
 
 
 def _entry(batch: object, key: str, path: Path) -> Any:

@@ -18,9 +18,12 @@ from driftlaw.errors import DataError, unknown_name
 _LEVELS = tuple(str(severity) for severity in range(1, SEVERITIES + 1))
 
 
-def is_folder_archive(folder: Path) -> bool:
-    """Return True if a folder contains ``<corruption>/<severity>`` folders."""
-    return bool(_corruptions_in(folder))
+def corruptions_in(folder: Path) -> list[str]:
+    """Return the names of the ``<corruption>/<severity>`` folders in ``folder``, sorted."""
+    if not folder.is_dir():
+        return []
+    children = (child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+    return sorted(child.name for child in children if any((child / level).is_dir() for level in _LEVELS))
 
 
 class FolderArchive:
@@ -39,7 +42,7 @@ class FolderArchive:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._corruptions = _corruptions_in(folder)
+        self._corruptions = corruptions_in(folder)
         if not self._corruptions:
             raise DataError(f"{folder} has no <corruption>/<severity>/<class> folders. Put the official folders there.")
         first = folder / self._corruptions[0]
@@ -110,10 +113,3 @@ class FolderArchive:
                 size = path.stat().st_size if path.is_file() else -1
                 digest.update(f"{level}/{file.as_posix()} {size}\n".encode())
         return digest.hexdigest()
-
-
-def _corruptions_in(folder: Path) -> list[str]:
-    if not folder.is_dir():
-        return []
-    children = (child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
-    return sorted(child.name for child in children if any((child / level).is_dir() for level in _LEVELS))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,8 +22,6 @@ THREADS = min(8, os.cpu_count() or 1)
 
 MAX_FULLY_HASHED = 60_000
 """Up to this many files are hashed with their content: ImageNet's validation images, but not its training images."""
-
-_READ_ERRORS = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
 
 
 def read_images(
@@ -43,39 +42,33 @@ def read_images(
     out = np.empty((len(paths), *shape, 3), dtype=np.uint8)
 
     def fill(row: int) -> None:
-        image = read_image(paths[row])
-        pixels = np.asarray(transform(image) if transform else image)
+        with open_image(paths[row]) as image:
+            rgb = image.convert("RGB")  # grayscale is repeated over the channels, transparency is dropped
+        pixels = np.asarray(transform(rgb) if transform else rgb)
         if pixels.shape != out.shape[1:]:
             height, width, _ = pixels.shape
             raise DataError(f"{paths[row]} has {width}×{height} pixels; expected {shape[1]}×{shape[0]}.")
         out[row] = pixels
 
-    if THREADS == 1 or len(paths) < 2:
-        for row in range(len(paths)):
-            fill(row)
-        return out
-    with ThreadPoolExecutor(min(THREADS, len(paths))) as pool:
-        for _ in pool.map(fill, range(len(paths))):
-            pass
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(fill, range(len(paths))))
     return out
 
 
-def read_image(path: Path) -> Image.Image:
-    """Return an image file as RGB. Grayscale is repeated over the channels, transparency is dropped."""
+@contextlib.contextmanager
+def open_image(path: Path) -> Iterator[Image.Image]:
+    """Context manager that yields an opened image file; raise ``DataError`` if it cannot be read."""
     try:
         with Image.open(path) as image:
-            return image.convert("RGB")
-    except _READ_ERRORS as error:
+            yield image
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(f"{path} cannot be read as an image: {error}.") from error
 
 
 def image_size(path: Path) -> tuple[int, int]:
     """Return height and width of an image file without decoding its pixels."""
-    try:
-        with Image.open(path) as image:
-            return image.height, image.width
-    except _READ_ERRORS as error:
-        raise DataError(f"{path} cannot be read as an image: {error}.") from error
+    with open_image(path) as image:
+        return image.height, image.width
 
 
 def files_sha256(folder: Path, paths: Sequence[Path]) -> str:

@@ -43,7 +43,9 @@ class FolderImages:
         self.labels = class_labels(files)
         self._folder, self._split, self._description = folder, split, description
         self._files = [path for class_paths in files for path in class_paths]
-        self._unchanged_size = _shared_small_size(self._files)
+        first = image_size(self._files[0])
+        unchanged = max(first) <= MAX_UNCHANGED_SIZE and all(image_size(path) == first for path in self._files)
+        self._unchanged_size = first if unchanged else None
 
     def __len__(self) -> int:
         return len(self._files)
@@ -136,11 +138,8 @@ def _image_files(folder: Path) -> list[Path]:
     paths = []
     for parent, subfolders, names in os.walk(folder):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        paths += [
-            Path(parent, name)
-            for name in names
-            if os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
-        ]
+        visible = [name for name in names if not name.startswith(".")]
+        paths += [Path(parent, name) for name in visible if os.path.splitext(name)[1].lower() in SUFFIXES]
     return paths
 
 
@@ -148,13 +147,3 @@ def _natural_key(path: Path) -> tuple[list[tuple[int, str]], str]:
     # Digits compare as numbers. The full text comes last, so that '01' and '1' have one order on every machine.
     parts = re.findall(r"\d+|\D+", path.as_posix())
     return [(int(part), "") if part.isascii() and part.isdigit() else (-1, part) for part in parts], path.as_posix()
-
-
-def _shared_small_size(files: list[Path]) -> tuple[int, int] | None:
-    shared: tuple[int, int] | None = None
-    for path in files:
-        size = image_size(path)
-        if max(size) > MAX_UNCHANGED_SIZE or (shared is not None and size != shared):
-            return None
-        shared = size
-    return shared

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from driftlaw import paths
 from driftlaw.datasets.cifar import BatchLayout, find_batches
 from driftlaw.datasets.embedded import NAME as EMBEDDED
-from driftlaw.datasets.folder_archive import is_folder_archive
+from driftlaw.datasets.folder_archive import corruptions_in
 from driftlaw.datasets.imagenet import find_imagenet
 
 LABELS = "labels.npy"
@@ -161,7 +161,7 @@ class ArchiveInfo:
     def is_present(self, data_dir: str | os.PathLike[str] | None = None) -> bool:
         """Return True if its folder contains an archive."""
         folder = paths.data_dir(data_dir) / self.folder
-        return (folder / LABELS).is_file() or is_folder_archive(folder)
+        return (folder / LABELS).is_file() or bool(corruptions_in(folder))
 
 
 _TABLES = tomllib.loads((paths.PACKAGE / "datasets" / "registry.toml").read_text(encoding="utf-8"))

@@ -113,32 +113,23 @@ def _fold_into_convolutions(traced: fx.GraphModule) -> None:
     layers = dict(traced.named_modules())
     calls = Counter(node.target for node in traced.graph.nodes if node.op == "call_module")
     for node in list(traced.graph.nodes):
-        before = _before(node)
-        if before is None or calls[node.target] > 1 or calls[before.target] > 1 or len(before.users) > 1:
+        if node.op != "call_module" or len(node.args) != 1 or node.kwargs:
+            continue
+        before = node.args[0]
+        if not isinstance(before, fx.Node) or before.op != "call_module":
+            continue
+        if calls[node.target] > 1 or calls[before.target] > 1 or len(before.users) > 1:
             continue
         convolution, norm = layers[str(before.target)], layers[str(node.target)]
         if _PAIRS.get(type(convolution)) is type(norm) and not (_is_special(convolution) or _is_special(norm)):
-            fused = _fuse(cast("nn.Conv2d", convolution), norm)
-            _replace_layer(traced, str(before.target), fused)
+            # In double precision: the product of two rounded numbers would be rounded again.
+            fused = fuse_conv_bn_eval(copy.deepcopy(convolution).double(), copy.deepcopy(norm).double())
+            _replace_layer(traced, str(before.target), fused.to(cast("nn.Conv2d", convolution).weight.dtype))
             node.replace_all_uses_with(before)
             traced.graph.erase_node(node)
     traced.delete_all_unused_submodules()
     traced.graph.lint()
     traced.recompile()
-
-
-def _before(node: fx.Node) -> fx.Node | None:
-    """Return the node of the layer that provides the only input of a layer."""
-    if node.op != "call_module" or len(node.args) != 1 or node.kwargs:
-        return None
-    given = node.args[0]
-    return given if isinstance(given, fx.Node) and given.op == "call_module" else None
-
-
-def _fuse(convolution: nn.Conv2d, norm: _BatchNorm) -> nn.Module:
-    # In double precision: the product of two rounded numbers would be rounded again.
-    fused = fuse_conv_bn_eval(copy.deepcopy(convolution).double(), copy.deepcopy(norm).double())
-    return fused.to(convolution.weight.dtype)
 
 
 def _replace_layer(model: nn.Module, name: str, layer: nn.Module) -> nn.Module:

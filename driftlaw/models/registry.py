@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -12,7 +11,7 @@ from torch import nn
 
 from driftlaw._deprecated import renamed_keywords
 from driftlaw.errors import unknown_name
-from driftlaw.models.normalize import Normalization, Normalize, make_normalize
+from driftlaw.models.normalize import Normalization, make_normalize
 from driftlaw.models.resnet import Form, ResNet
 from driftlaw.models.resnext import ResNeXt
 from driftlaw.models.wide_resnet import WideResNet
@@ -57,26 +56,6 @@ _MODELS = [ModelInfo(**entry) for entry in _TABLES["model"]]
 PUBLIC_WEIGHTS = {entry["name"]: PublicWeights(**entry) for entry in _TABLES["weights"]}
 
 _DEPTH = r"(14|26|50|101|152)"
-_BUILDERS: tuple[tuple[str, Callable[[re.Match[str], int, Normalize], nn.Module]], ...] = (
-    (r"wrn_(\d+)_(\d+)", lambda m, classes, norm: WideResNet(int(m[1]), int(m[2]), classes, normalize=norm)),
-    (
-        r"resnext_(\d+)_(\d+)x(\d+)",
-        lambda m, classes, norm: ResNeXt(int(m[1]), int(m[2]), int(m[3]), classes, normalize=norm),
-    ),
-    (
-        rf"resnet{_DEPTH}(?:_(keras|cifar))?",
-        lambda m, classes, norm: ResNet(int(m[1]), classes, form=cast("Form", m[2] or "torchvision"), normalize=norm),
-    ),
-    (
-        rf"resnext{_DEPTH}_(\d+)x(\d+)d",
-        lambda m, classes, norm: ResNet(int(m[1]), classes, groups=int(m[2]), width=int(m[3]), normalize=norm),
-    ),
-    (
-        rf"wide_resnet{_DEPTH}_(\d+)",
-        lambda m, classes, norm: ResNet(int(m[1]), classes, width=64 * int(m[2]), normalize=norm),
-    ),
-)
-"""Patterns of model names, and functions that build the model from the match."""
 
 
 def list_models() -> list[ModelInfo]:
@@ -101,11 +80,19 @@ def build_model(name: str, *, num_classes: int, normalize: Normalization | None 
         normalize: Input normalisation: a name such as ``"imagenet"``, or ``mean`` and ``std`` with three numbers each,
             and ``scale`` and ``order`` if the model expects other images than RGB in [0, 1]. None by default.
     """
-    for pattern, build in _BUILDERS:
-        if match := re.fullmatch(pattern, name):
-            layer = make_normalize(normalize)
-            model = build(match, num_classes, layer)
-            info = {"name": name, "num_classes": num_classes, "normalise": layer.as_lists()}
-            model.info = info  # type: ignore[assignment]
-            return model
-    raise unknown_name("model", name, [info.name for info in _MODELS])
+    layer = make_normalize(normalize)
+    if match := re.fullmatch(r"wrn_(\d+)_(\d+)", name):
+        model: nn.Module = WideResNet(*map(int, match.groups()), num_classes, normalize=layer)
+    elif match := re.fullmatch(r"resnext_(\d+)_(\d+)x(\d+)", name):
+        model = ResNeXt(*map(int, match.groups()), num_classes, normalize=layer)
+    elif match := re.fullmatch(rf"resnet{_DEPTH}(?:_(keras|cifar))?", name):
+        form = cast("Form", match[2] or "torchvision")
+        model = ResNet(int(match[1]), num_classes, form=form, normalize=layer)
+    elif match := re.fullmatch(rf"resnext{_DEPTH}_(\d+)x(\d+)d", name):
+        model = ResNet(int(match[1]), num_classes, groups=int(match[2]), width=int(match[3]), normalize=layer)
+    elif match := re.fullmatch(rf"wide_resnet{_DEPTH}_(\d+)", name):
+        model = ResNet(int(match[1]), num_classes, width=64 * int(match[2]), normalize=layer)
+    else:
+        raise unknown_name("model", name, [info.name for info in _MODELS])
+    model.info = {"name": name, "num_classes": num_classes, "normalise": layer.as_lists()}  # type: ignore[assignment]
+    return model

@@ -20,17 +20,13 @@ from driftlaw.errors import UsageError
 from driftlaw.settings import merge, parse, read_preset
 from driftlaw.streams.image_cache import CorruptedImageCache
 from driftlaw.streams.ordering import Indices, image_order
-from driftlaw.streams.schedules import CLEAN, MIXED, SCHEDULES
+from driftlaw.streams.schedules import CLEAN, MIXED, list_domains
 from driftlaw.streams.settings import StreamSettings
 
 GPU_CHUNK_VALUES = 2**24  # pixel values corrupted per call on a GPU, where launch overhead dominates small batches
 _DERIVED_KEYS = ("images_per_domain", "pixels")
 _TRAIN_DATA_KEYS = ("source", "train_data")  # of a preset, read by `driftlaw run`
 _ARCHIVE_PREFIX = "archive:"
-_NO_CLEAN_IMAGES = (
-    "'{name}' is an archive of corrupted images and has no clean images. Pass the dataset it was made from as dataset, "
-    "and '{name}' as archive."
-)
 
 
 @dataclass(frozen=True)
@@ -62,6 +58,12 @@ class CorruptedStream(Stream):
         self.settings, self.cache = settings, cache
         self.dataset, self.archive, self.device = cache.dataset, cache.archive, cache.device
         self.num_classes = self.dataset.num_classes
+        if isinstance(self.dataset, ArchiveDataset) and CLEAN in settings.corruptions:
+            name = self.dataset.name
+            raise UsageError(
+                f"'{name}' is an archive of corrupted images and has no clean images. Pass the dataset it was made "
+                f"from as dataset, and '{name}' as archive."
+            )
         self.indices = image_order(
             settings.order,
             np.asarray(self.dataset.labels),
@@ -98,8 +100,6 @@ class CorruptedStream(Stream):
 
     def clean(self, limit: int | None = None) -> CorruptedStream:
         """Return a stream of the same images without corruption, shuffled, with at most ``limit`` images."""
-        if isinstance(self.dataset, ArchiveDataset):
-            raise UsageError(_NO_CLEAN_IMAGES.format(name=self.dataset.name))
         count = min(len(self.indices), limit or len(self.indices))
         changes = {"schedule": "continual", "corruptions": (CLEAN,), "order": "shuffled", "limit": count}
         return CorruptedStream(self.settings.model_copy(update=changes), self.cache)
@@ -131,7 +131,7 @@ class CorruptedStream(Stream):
                 f"schedule='single' needs exactly one corruption, found {len(settings.corruptions)}. "
                 "Pass one, for example corruptions=['fog']."
             )
-        domains = SCHEDULES[settings.schedule](settings.corruptions, settings.severity, settings.rounds)
+        domains = list_domains(settings.schedule, settings.corruptions, settings.severity, settings.rounds)
         if settings.schedule != "mixed":
             return [Segment(domain, self.indices) for domain in domains]
         generator = np.random.default_rng([settings.seed, 1])
@@ -214,8 +214,6 @@ def make_stream(
         if settings.archive not in (None, name):  # a recipe contains the name twice
             raise UsageError(f"dataset='{name}' is an archive. Remove archive={settings.archive!r}.")
         archive = open_archive(name.removeprefix(_ARCHIVE_PREFIX), data_dir=data_dir)
-        if CLEAN in settings.corruptions:
-            raise UsageError(_NO_CLEAN_IMAGES.format(name=name))
         clean = ArchiveDataset(name, archive)
     elif settings.archive:
         archive = open_archive(settings.archive, data_dir=data_dir)

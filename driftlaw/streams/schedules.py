@@ -1,8 +1,8 @@
-"""Schedules: functions from corruption names and a severity to the list of domains of a stream."""
+"""Schedules: the order of the domains of a stream."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from driftlaw.base import Domain
 
@@ -11,34 +11,20 @@ CLEAN = "clean"
 MIXED = "mixed"
 
 
-def _domain(name: str, severity: int, round_number: int = 0) -> Domain:
-    return Domain(name, 0 if name == CLEAN else severity, round_number)
+def list_domains(schedule: str, names: Sequence[str], severity: int, rounds: int) -> list[Domain]:
+    """Return the domains of a stream in order.
 
+    ``gradual``: every corruption with its severity rising from 1 to 5 and falling back to 1. ``recurring``: every
+    corruption once, ``rounds`` times. Other schedules: every corruption once. In ``reset`` the evaluator resets the
+    adapter at every domain change; in ``mixed`` the stream shuffles the images across domains.
 
-def continual(names: Sequence[str], severity: int, rounds: int) -> list[Domain]:
-    """Return every corruption once, at one severity."""
-    return [_domain(name, severity) for name in names]
-
-
-def gradual(names: Sequence[str], severity: int, rounds: int) -> list[Domain]:
-    """Return every corruption with its severity rising from 1 to 5 and falling back to 1.
-
-    >>> [(domain.name, domain.severity) for domain in gradual(["fog"], 5, 1)][3:6]
+    >>> [(domain.name, domain.severity) for domain in list_domains("gradual", ["fog"], 5, 1)][3:6]
     [('fog', 4), ('fog', 5), ('fog', 4)]
     """
-    return [_domain(name, step) for name in names for step in GRADUAL_SEVERITIES]
-
-
-def recurring(names: Sequence[str], severity: int, rounds: int) -> list[Domain]:
-    """Return the continual schedule, repeated ``rounds`` times."""
-    return [_domain(name, severity, number) for number in range(rounds) for name in names]
-
-
-SCHEDULES: dict[str, Callable[[Sequence[str], int, int], list[Domain]]] = {
-    "continual": continual,
-    "gradual": gradual,
-    "reset": continual,  # the same stream; the evaluator resets the adapter at every domain change
-    "recurring": recurring,
-    "single": continual,
-    "mixed": continual,  # CorruptedStream then shuffles the images across domains
-}
+    severities = GRADUAL_SEVERITIES if schedule == "gradual" else (severity,)
+    return [
+        Domain(name, 0 if name == CLEAN else level, number)
+        for number in range(rounds if schedule == "recurring" else 1)
+        for name in names
+        for level in severities
+    ]
