@@ -130,16 +130,9 @@ def apply_bands(images: Tensor, bands: Bands) -> Tensor:
 
 
 def correlation_matrix(kernel: Tensor, height: int, width: int) -> Tensor:
-    """Return the matrix over all h·w pixels of a correlation with a kernel, with mirrored borders."""
-    kernel, reach_y, reach_x = _trim_kernel(kernel)
-    matrix = torch.zeros(height * width, height * width, dtype=torch.float64)
-    rows, columns = torch.arange(height)[:, None], torch.arange(width)
-    targets = torch.arange(height * width)
-    for y, line in enumerate(kernel.tolist()):
-        for x, weight in enumerate(line):
-            sources = mirror_index(rows + y - reach_y, height) * width + mirror_index(columns + x - reach_x, width)
-            matrix[targets, sources.view(-1)] += weight
-    return matrix
+    """Return the matrix over all h·w pixels of ``correlate`` with a kernel."""
+    impulses = torch.eye(height * width, dtype=torch.float64).view(-1, height, width)
+    return correlate(impulses, kernel).flatten(1).mT.contiguous()
 
 
 def correlate(images: Tensor, kernel: Tensor) -> Tensor:
@@ -147,13 +140,14 @@ def correlate(images: Tensor, kernel: Tensor) -> Tensor:
 
     Shifted copies with equal weight are added before they are multiplied: a disk has few different weights.
     """
-    kernel, reach_y, reach_x = _trim_kernel(kernel)
-    height, width = images.shape[-2:]
+    middle = torch.tensor(kernel.shape) // 2
+    reach_y, reach_x = (kernel.nonzero() - middle).abs().amax(0).tolist()
+    (top, left), (height, width) = (middle - torch.tensor([reach_y, reach_x])).tolist(), images.shape[-2:]
     wide = pad(images.to(torch.float64), reach_y, reach_x, mirror_index)
     total = torch.zeros_like(images, dtype=torch.float64)
     groups: dict[float, list[Tensor]] = defaultdict(list)
     for (y, x), weight in zip(kernel.nonzero().tolist(), kernel[kernel != 0].tolist(), strict=True):
-        groups[weight].append(wide[..., y : y + height, x : x + width])
+        groups[weight].append(wide[..., y - top : y - top + height, x - left : x - left + width])
     for weight, shifted in groups.items():
         group = shifted[0].clone()
         for other in shifted[1:]:
@@ -170,15 +164,6 @@ def pad(images: Tensor, down: int, across: int, border: Border) -> Tensor:
             indices = border(torch.arange(-reach, size + reach, device=images.device), size)
             images = images.index_select(axis, indices)
     return images
-
-
-def _trim_kernel(kernel: Tensor) -> tuple[Tensor, int, int]:
-    """Remove outer rows and columns that are zero, the same number on both sides."""
-    middle_y, middle_x = (size // 2 for size in kernel.shape)
-    used = kernel.nonzero() - torch.tensor([middle_y, middle_x])
-    reach_y, reach_x = (int(reach) for reach in used.abs().amax(0))
-    cut = kernel[middle_y - reach_y : middle_y + reach_y + 1, middle_x - reach_x : middle_x + reach_x + 1]
-    return cut, reach_y, reach_x
 
 
 def sliding_windows(flat: Tensor, width: int) -> Tensor:

@@ -121,23 +121,6 @@ def _check_arguments(images: Tensor, severity: int, seed: int, indices: Tensor |
     """Return the indices of the images, int64 (n,), or raise one error that lists all problems."""
     if not isinstance(images, Tensor):
         raise UsageError(f"Expected images as a torch tensor (n, 3, h, w), found {type(images).__name__}.")
-    problems = _image_problems(images)
-    if not _is_integer(severity) or severity not in SEVERITIES:
-        problems.append(f"severity is {severity!r}, expected 1, 2, 3, 4 or 5")
-    if not _is_integer(seed):
-        problems.append(f"seed is {seed!r}, expected an integer")
-    count = len(images) if images.ndim else 0
-    index_tensor = torch.arange(count) if indices is None else torch.as_tensor(indices)
-    if index_tensor.is_floating_point() or index_tensor.is_complex() or index_tensor.dtype == torch.bool:
-        problems.append(f"indices are {index_tensor.dtype}, expected integers")
-    if tuple(index_tensor.shape) != (count,):
-        problems.append(f"indices have shape {tuple(index_tensor.shape)}, expected one index per image: ({count},)")
-    if problems:
-        raise combined_error("The images cannot be corrupted:", problems)
-    return index_tensor.to(torch.int64)
-
-
-def _image_problems(images: Tensor) -> list[str]:
     problems = []
     if images.ndim != 4 or images.shape[1] != 3:
         advice = (
@@ -155,7 +138,19 @@ def _image_problems(images: Tensor) -> list[str]:
         elif low < 0 or high > 1:
             found = f"images contain values from {low:g} to {high:g}"
             problems.append(f"{found}, expected float in [0, 1]: divide them by 255, or pass uint8")
-    return problems
+    if not _is_integer(severity) or severity not in SEVERITIES:
+        problems.append(f"severity is {severity!r}, expected 1, 2, 3, 4 or 5")
+    if not _is_integer(seed):
+        problems.append(f"seed is {seed!r}, expected an integer")
+    count = len(images) if images.ndim else 0
+    index_tensor = torch.arange(count) if indices is None else torch.as_tensor(indices)
+    if index_tensor.is_floating_point() or index_tensor.is_complex() or index_tensor.dtype == torch.bool:
+        problems.append(f"indices are {index_tensor.dtype}, expected integers")
+    if tuple(index_tensor.shape) != (count,):
+        problems.append(f"indices have shape {tuple(index_tensor.shape)}, expected one index per image: ({count},)")
+    if problems:
+        raise combined_error("The images cannot be corrupted:", problems)
+    return index_tensor.to(torch.int64)
 
 
 def _is_integer(value: object) -> bool:

@@ -118,11 +118,7 @@ def hf_normalization(processor: Any) -> dict[str, Any]:
     return numbers
 
 
-_LOADERS: dict[str, Callable[[str], HubResult]] = {
-    "torchvision": _load_torchvision,
-    "timm": _load_timm,
-    "hf": _load_hf,
-}
+_LOADERS: dict[str, Callable[[str], HubResult]] = {"torchvision": _load_torchvision, "timm": _load_timm, "hf": _load_hf}
 
 _EXTRAS = {"torchvision": "vision", "timm": "vision", "transformers": "hf"}
 

@@ -10,7 +10,7 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -87,7 +87,7 @@ def load_model(
         choose_normalization(NormalizationOrigin(_info(model)["normalise"], "its metadata"), normalize, None, where)
     else:
         path = _find(name_or_path, folder)
-        where, model = str(path), _build(_read(path), architecture, normalize)
+        where, model = str(path), _build(path, architecture, normalize)
         _info(model)["weights"] = path.stem
     found = _info(model)["num_classes"]
     if num_classes is not None and num_classes != found:
@@ -167,14 +167,8 @@ def _find(name_or_path: str | os.PathLike[str], folder: str | os.PathLike[str] |
     raise UsageError(f"{missing} Pass the path of a file, or in a checkout of driftlaw train them with `{command}`.")
 
 
-class _Content(NamedTuple):
-    path: Path
-    tensors: Mapping[str, Tensor]
-    fields: Mapping[str, Any]  # top-level contents of a torch checkpoint
-    info: dict[str, Any] | None = None  # driftlaw's metadata
-
-
-def _read(path: Path) -> _Content:
+def _read(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any], dict[str, Any] | None]:
+    """Return the tensors of a file, the top-level contents of a torch checkpoint, and driftlaw's metadata."""
     if path.suffix == ".safetensors":
         try:
             with safe_open(path, framework="pt") as file:
@@ -182,7 +176,7 @@ def _read(path: Path) -> _Content:
             tensors = load_file(path)
         except (SafetensorError, OSError) as error:
             raise DataError(f"{path} is not a complete safetensors file ({error}). Get or make it again.") from error
-        return _Content(path, tensors, {}, json.loads(metadata["driftlaw"]) if "driftlaw" in metadata else None)
+        return tensors, {}, json.loads(metadata["driftlaw"]) if "driftlaw" in metadata else None
     try:
         with _allow_namespace():
             content = torch.load(path, map_location="cpu", weights_only=True)
@@ -195,7 +189,7 @@ def _read(path: Path) -> _Content:
             content = content[key]
     if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
         raise DataError(f"{path} contains no state dict. Expected tensors by name, or these under 'state_dict'.")
-    return _Content(path, content, fields)
+    return dict(content), fields, None
 
 
 @contextlib.contextmanager
@@ -211,34 +205,30 @@ def _allow_namespace() -> Iterator[None]:
         serialization.add_safe_globals(before)
 
 
-def _build(content: _Content, architecture: str | None, normalize: Normalization | None) -> nn.Module:
-    info, where = content.info, str(content.path)
+def _build(path: Path, architecture: str | None, normalize: Normalization | None) -> nn.Module:
+    tensors, fields, info = _read(path)
     if info is None:  # a checkpoint of another project
-        tensors, family = to_driftlaw_names(content.tensors)
-        name = architecture if family and architecture else infer_architecture(tensors, family, where)
-        stated = pop_normalization(tensors) or published_normalization(content.path.stem, name, content.fields)
-        chosen = choose_normalization(stated, normalize, default_normalization(name), where)
+        tensors, family = to_driftlaw_names(tensors)
+        name = architecture if family and architecture else infer_architecture(tensors, family, str(path))
         assert family is not None
+        stated = pop_normalization(tensors) or published_normalization(path.stem, name, fields)
+        chosen = choose_normalization(stated, normalize, default_normalization(name), str(path))
         model = build_model(name, num_classes=len(tensors[family.head]), normalize=chosen)
-        _load_tensors(model, tensors, content.path)
-        return model
-    if architecture not in (None, info["name"]):
-        raise UsageError(f"{where} is a {info['name']}, but architecture={architecture!r}. Omit architecture.")
-    choose_normalization(NormalizationOrigin(info["normalise"], "its metadata"), normalize, None, where)
-    model = build_model(info["name"], num_classes=info["num_classes"], normalize=info["normalise"])
-    _load_tensors(model, content.tensors, content.path)
-    model.info = info  # type: ignore[assignment]
-    return model
-
-
-def _load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    found = {name: tuple(value.shape) for name, value in tensors.items()}
+    else:
+        name = info["name"]
+        if architecture not in (None, name):
+            raise UsageError(f"{path} is a {name}, but architecture={architecture!r}. Omit architecture.")
+        choose_normalization(NormalizationOrigin(info["normalise"], "its metadata"), normalize, None, str(path))
+        model = build_model(name, num_classes=info["num_classes"], normalize=info["normalise"])
+        model.info = info  # type: ignore[assignment]
+    expected = {key: tuple(value.shape) for key, value in model.state_dict().items()}
+    found = {key: tuple(value.shape) for key, value in tensors.items()}
     problems = [
-        f"{name}: expected {expected.get(name, 'nothing')}, found {found.get(name, 'nothing')}"
-        for name in expected | found
-        if expected.get(name) != found.get(name) and not name.endswith("num_batches_tracked")
+        f"{key}: expected {expected.get(key, 'nothing')}, found {found.get(key, 'nothing')}"
+        for key in expected | found
+        if expected.get(key) != found.get(key) and not key.endswith("num_batches_tracked")
     ]
     if problems:
-        raise DataError(str(combined_error(f"{path} does not fit {_info(model)['name']}:", problems[:8])))
+        raise DataError(str(combined_error(f"{path} does not fit {name}:", problems[:8])))
     model.load_state_dict(tensors, strict=False)
+    return model

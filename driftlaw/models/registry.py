@@ -82,9 +82,9 @@ def build_model(name: str, *, num_classes: int, normalize: Normalization | None 
     """
     layer = make_normalize(normalize)
     if match := re.fullmatch(r"wrn_(\d+)_(\d+)", name):
-        model: nn.Module = WideResNet(*map(int, match.groups()), num_classes, normalize=layer)
+        model: nn.Module = WideResNet(int(match[1]), int(match[2]), num_classes, normalize=layer)
     elif match := re.fullmatch(r"resnext_(\d+)_(\d+)x(\d+)", name):
-        model = ResNeXt(*map(int, match.groups()), num_classes, normalize=layer)
+        model = ResNeXt(int(match[1]), int(match[2]), int(match[3]), num_classes, normalize=layer)
     elif match := re.fullmatch(rf"resnet{_DEPTH}(?:_(keras|cifar))?", name):
         form = cast("Form", match[2] or "torchvision")
         model = ResNet(int(match[1]), num_classes, form=form, normalize=layer)
