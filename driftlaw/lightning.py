@@ -71,43 +71,28 @@ class AdaptWhileTesting(Callback):  # type: ignore[misc, valid-type]
 
     def on_test_start(self, trainer: Any, pl_module: nn.Module) -> None:
         """Replace the model by an adapter."""
-        self._insert_adapter(pl_module)
-
-    def on_predict_start(self, trainer: Any, pl_module: nn.Module) -> None:
-        """Replace the model by an adapter."""
-        self._insert_adapter(pl_module)
-
-    def on_test_end(self, trainer: Any, pl_module: nn.Module) -> None:
-        """Restore the model."""
-        self._restore_model()
-
-    def on_predict_end(self, trainer: Any, pl_module: nn.Module) -> None:
-        """Restore the model."""
-        self._restore_model()
-
-    def on_exception(self, trainer: Any, pl_module: nn.Module, exception: BaseException) -> None:
-        """Restore the model."""
-        self._restore_model()
-
-    def _insert_adapter(self, module: nn.Module) -> None:
-        kind = type(module).__name__
-        children = [name for name, _ in module.named_children()]
-        trainable = [name for name, child in module.named_children() if any(True for _ in child.parameters())]
+        kind = type(pl_module).__name__
+        children = [name for name, _ in pl_module.named_children()]
+        trainable = [name for name, child in pl_module.named_children() if any(True for _ in child.parameters())]
         if self.network is None and len(trainable) != 1:
             raise UsageError(
                 f"{kind} has {len(trainable)} attributes with parameters ({', '.join(trainable) or 'none'}), so the "
                 "model to adapt is not clear. Name it: AdaptWhileTesting(network='…')."
             )
         name = self.network or trainable[0]
-        model = getattr(module, name, None)
+        model = getattr(pl_module, name, None)
         if not isinstance(model, nn.Module):
             raise UsageError(f"{kind} has no model '{name}'. Its modules: {', '.join(children) or 'none'}.")
         self.adapter = make_adapter(self.method, model, self.settings, seed=self.seed, train_data=self.train_data)
-        self._replaced = (module, name, model)
-        setattr(module, name, self.adapter)
+        self._replaced = (pl_module, name, model)
+        setattr(pl_module, name, self.adapter)
 
-    def _restore_model(self) -> None:
+    def on_test_end(self, trainer: Any, pl_module: nn.Module, exception: BaseException | None = None) -> None:
+        """Restore the model."""
         if self._replaced is not None:
             module, name, model = self._replaced
             setattr(module, name, model)
             self._replaced = None
+
+    on_predict_start = on_test_start
+    on_predict_end = on_exception = on_test_end

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from driftlaw.cli.options import AsJson, split_names
+
 if TYPE_CHECKING:
     from driftlaw.testing import CheckResult
 
@@ -19,7 +21,7 @@ def check(
     only: Annotated[
         str, typer.Option(help="Comma-separated names of the checks to run, as printed by --json (default: all).")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run the conformance tests on a method, with a tiny model on the CPU. The exit code is 1 if a test fails.
 
@@ -42,7 +44,7 @@ def check(
         own = settings.get(kind.name)
         if isinstance(own, dict):  # law.tau=0.6 means the same as tau=0.6
             settings = merge({key: value for key, value in settings.items() if key != kind.name}, own)
-        results = check_method(kind, settings, only=[name.strip() for name in only.split(",") if name.strip()])
+        results = check_method(kind, settings, only=split_names(only))
     passed = all(result.passed for result in results)
     descriptions = {check.__name__: (check.__doc__ or "").splitlines()[0] for check in CHECKS}
     if as_json:

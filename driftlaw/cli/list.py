@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
 
 from driftlaw.cli.options import AsJson
+
+KINDS = ("methods", "models", "weights", "datasets", "corruptions", "presets")
 
 
 def _entries(kind: str) -> list[dict[str, Any]]:
@@ -32,11 +33,6 @@ def _entries(kind: str) -> list[dict[str, Any]]:
     return [asdict(info) for info in infos[kind]]
 
 
-KINDS: dict[str, Callable[[], list[dict[str, Any]]]] = {
-    kind: partial(_entries, kind) for kind in ("methods", "models", "weights", "datasets", "corruptions", "presets")
-}
-
-
 def list_command(
     kind: Annotated[str | None, typer.Argument(help=f"One of {', '.join(KINDS)} (default: all).")] = None,
     as_json: AsJson = False,
@@ -51,8 +47,8 @@ def list_command(
     from driftlaw.errors import unknown_name
 
     if kind is not None and kind not in KINDS:
-        raise unknown_name("kind", kind, list(KINDS))
-    entries = {name: KINDS[name]() for name in ([kind] if kind else KINDS)}
+        raise unknown_name("kind", kind, KINDS)
+    entries = {name: _entries(name) for name in ([kind] if kind else KINDS)}
     if as_json:
         print(json.dumps(entries[kind] if kind else entries, indent=1))
         return

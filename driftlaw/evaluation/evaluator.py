@@ -93,7 +93,7 @@ class _Evaluation:
         self.costs: dict[str, Line] = {}  # by kind of step
 
     def header(self, command: str) -> Line:
-        recipe, adapter = self.stream.recipe(), self.adapter
+        recipe, adapter, info = self.stream.recipe(), self.adapter, getattr(self.adapter.model, "info", {})
         train_data: Any = getattr(adapter, "train_data", None) if adapter.needs_train_data else None
         return {
             "format": FORMAT,
@@ -110,7 +110,12 @@ class _Evaluation:
             **self.metrics.header(),
             "stream": recipe,
             "stream_sha256": content_hash(recipe),
-            "model": _model_metadata(adapter.model),
+            "model": {
+                "name": info.get("name", type(adapter.model).__name__),
+                "weights": info.get("weights"),
+                "parameters": sum(value.numel() for value in adapter.model.parameters()),
+                "sha256": weights_sha256(adapter.model),
+            },
             "fact_labels": adapter.diagnostic_labels(),
             "batches": len(self.stream),
             "timing": {"started": datetime.now(UTC).isoformat(timespec="seconds")},
@@ -207,13 +212,3 @@ class _Evaluation:
                 **({"shared_gpu": True} if shared_gpu or is_gpu_shared(self.device) else {}),
             },
         }
-
-
-def _model_metadata(model: torch.nn.Module) -> Line:
-    info = getattr(model, "info", {})
-    return {
-        "name": info.get("name", type(model).__name__),
-        "weights": info.get("weights"),
-        "parameters": sum(value.numel() for value in model.parameters()),
-        "sha256": weights_sha256(model),
-    }

@@ -38,7 +38,14 @@ class OnlineMetrics:
                 raise unknown_name("metric", name, METRICS)
         self.names = tuple(name for name in METRICS if name in names)
         self.adapter = adapter
-        self.clean: Iterable[Batch] = _clean_batches(stream) if "forgetting" in self.names else ()
+        self.clean: Iterable[Batch] = ()
+        if "forgetting" in self.names:
+            if not hasattr(stream, "clean"):
+                raise UsageError(
+                    f"The metric 'forgetting' needs clean images, but {type(stream).__name__} has none. "
+                    "Give the stream a method clean(limit) that returns a stream of clean images, or omit the metric."
+                )
+            self.clean = stream.clean(CLEAN_IMAGES)
         self.initial: dict[str, Tensor] = {}
         if "drift" in self.names:
             parameters = adapter.model.named_parameters()
@@ -92,16 +99,6 @@ class OnlineMetrics:
             wrong += (logits.argmax(1) != batch.labels.to(weight.device)).sum()
             images += len(batch.images)
         return {"images": images, "wrong": int(wrong)}
-
-
-def _clean_batches(stream: Stream) -> Iterable[Batch]:
-    if not hasattr(stream, "clean"):
-        raise UsageError(
-            f"The metric 'forgetting' needs clean images, but {type(stream).__name__} has none. "
-            "Give the stream a method clean(limit) that returns a stream of clean images, or omit the metric."
-        )
-    batches: Iterable[Batch] = stream.clean(CLEAN_IMAGES)
-    return batches
 
 
 def confidence_bins(logits: Tensor, labels: Tensor) -> dict[str, list[Any]]:

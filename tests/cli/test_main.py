@@ -106,13 +106,13 @@ def test_an_unknown_name_exits_with_2_and_one_message(monkeypatch, capsys):
     ],
 )
 def test_errors_become_one_message_and_their_exit_code(monkeypatch, capsys, error, code):
-    monkeypatch.setattr("driftlaw.cli.list.KINDS", {"methods": failing(error)})
+    monkeypatch.setattr("driftlaw.cli.list._entries", failing(error))
     assert exit_code_of_main(monkeypatch, "list") == code
     assert capsys.readouterr().err == f"driftlaw: {error}\n"
 
 
 def test_a_bug_raises_its_exception(monkeypatch):
-    monkeypatch.setattr("driftlaw.cli.list.KINDS", {"methods": failing(ZeroDivisionError("ours"))})
+    monkeypatch.setattr("driftlaw.cli.list._entries", failing(ZeroDivisionError("ours")))
     monkeypatch.setattr(sys, "argv", ["driftlaw", "list"])
     with pytest.raises(ZeroDivisionError):
         cli.main()
@@ -144,7 +144,7 @@ assert warnings.showwarning is before
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_command_says_how_to_resume(monkeypatch, capsys, number, code):
     before = signal.getsignal(number)
-    monkeypatch.setattr("driftlaw.cli.list.KINDS", {"methods": lambda: signal.raise_signal(number)})
+    monkeypatch.setattr("driftlaw.cli.list._entries", lambda kind: signal.raise_signal(number))
     assert exit_code_of_main(monkeypatch, "list") == code
     assert capsys.readouterr().err == "driftlaw: Interrupted. Run the same command to resume.\n"
     assert signal.getsignal(number) is before
