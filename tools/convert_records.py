@@ -27,8 +27,7 @@ import typer
 from benchmarks.memory import MEMORY_PROTOCOLS
 from benchmarks.roofline import RULE
 from driftlaw.files import atomic_path
-from driftlaw.records.compress import LEVEL
-from driftlaw.records.jsonl import dump_line, read_lines
+from driftlaw.records.jsonl import GZIP_LEVEL, dump_line, read_lines
 from driftlaw.records.run_record import FORMAT
 from driftlaw.records.tuning_file import TUNING_FORMAT, write_tuning
 
@@ -121,7 +120,7 @@ def convert_file(path: Path) -> bool:
         return False
     content = b"".join(map(dump_line, converted_lines))
     with atomic_path(path) as temporary:
-        temporary.write_bytes(gzip.compress(content, LEVEL, mtime=0) if path.suffix == ".gz" else content)
+        temporary.write_bytes(gzip.compress(content, GZIP_LEVEL, mtime=0) if path.suffix == ".gz" else content)
     return True
 
 

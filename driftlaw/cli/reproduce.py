@@ -74,8 +74,7 @@ def reproduce(
     from driftlaw.experiments.plan import copy_reusable_records, plan_execution
     from driftlaw.experiments.runners import run_all
     from driftlaw.hardware import pick_device
-    from driftlaw.records import read_record
-    from driftlaw.records.compress import compress_record
+    from driftlaw.records import compress_record, read_record
 
     experiment, inventory = find_experiment(name), AssetInventory(data_dir)
     specs = plan_experiment(

@@ -5,11 +5,10 @@ blur, a horizontal flip and weak noise. All parameters are drawn from one CPU ge
 host never waits for a GPU.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -56,7 +55,7 @@ class AugmentParams:
     noise_seed: int
 
     @classmethod
-    def from_generator(cls, generator: torch.Generator) -> AugmentParams:
+    def from_generator(cls, generator: torch.Generator) -> Self:
         """Draw all parameters, in a fixed order, from a CPU generator."""
 
         def uniform(low: float, high: float) -> float:

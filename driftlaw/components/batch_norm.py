@@ -1,7 +1,5 @@
 """BatchNorm statistics: of the stored source data, of the current batch, a mixture of both, or fixed to one batch."""
 
-from __future__ import annotations
-
 import copy
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Cache on disk for expensive results, stored under a hash of their inputs."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -4,8 +4,6 @@ An amount is one number for all images, or a tensor (n, 1, 1, 1) with one per im
 no color: operations that only change color return them unchanged.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Contrastive losses on feature vectors, and the projector that computes what they compare."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

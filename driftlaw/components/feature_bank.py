@@ -1,7 +1,5 @@
 """Feature bank: a ring buffer of features of past images, and nearest-neighbor predictions from it."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

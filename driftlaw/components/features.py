@@ -3,8 +3,6 @@
 These functions are for classification: features (n, d), logits (n, classes).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

@@ -4,8 +4,6 @@ LAW only uses the mean of a tensor's Fisher diagonal. The mean is linear, so a r
 running sum: one number per tensor is stored, and nothing of the size of the model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

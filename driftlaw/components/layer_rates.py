@@ -1,7 +1,5 @@
 """Layer-wise learning rates, and Adam steps that take one learning rate per tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

@@ -3,8 +3,6 @@
 Logits have shape (n, classes) or (n, classes, ...). Every loss reduces over ``dim=1`` and averages over the rest.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch  # noqa: F401 (used in doctests)

@@ -1,7 +1,5 @@
 """Optimizers with the settings that the papers share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

@@ -1,7 +1,5 @@
 """Selection of trainable parameters by the kind of layer, in the order of the model."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from itertools import takewhile
 

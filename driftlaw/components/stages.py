@@ -7,8 +7,6 @@ Parameters after a stage belong to that stage. The head, the last linear layer, 
 In a model without such a family, every convolution or linear layer is a stage, and the first is the stem.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Teacher models: exponential moving average, warm-up, and the stochastic restore of CoTTA."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable
 

@@ -1,12 +1,10 @@
 """Training data for methods that need it: batches as tensors, and a content hash."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -44,11 +42,11 @@ class TrainData:
         self._labels = torch.as_tensor(images.labels).long()
 
     @classmethod
-    def of(cls, train_data: Any) -> TrainData:
+    def of(cls, train_data: Any) -> Self:
         """Return ``train_data`` if it is a TrainData, otherwise a new TrainData of it."""
         return train_data if isinstance(train_data, cls) else cls(train_data)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> TrainData:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self  # large and never modified
 
     def __len__(self) -> int:

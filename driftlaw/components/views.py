@@ -4,10 +4,9 @@ All parameters are drawn from one CPU generator and copied to the GPU. Nothing i
 an operation applies to before the device sees it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -50,7 +49,7 @@ class StrongAugmentParams:
     flipped: Tensor
 
     @classmethod
-    def from_generator(cls, count: int, generator: torch.Generator) -> StrongAugmentParams:
+    def from_generator(cls, count: int, generator: torch.Generator) -> Self:
         """Draw all parameters for ``count`` images, in a fixed order, from a CPU generator."""
 
         def uniform(*shape: int) -> Tensor:

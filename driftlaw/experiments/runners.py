@@ -18,7 +18,7 @@ import torch
 from driftlaw.errors import DriftlawError
 from driftlaw.experiments.context import ProgressListener, RunContext, RunOptions, RunResult
 from driftlaw.experiments.run_spec import RunSpec
-from driftlaw.records.compress import compress_record
+from driftlaw.records import compress_record
 
 _Worker = tuple[SpawnProcess, Connection]
 

@@ -1,18 +1,19 @@
-"""JSON Lines files: canonical writing, and reading up to the last complete line, plain or gzipped."""
-
-from __future__ import annotations
+"""JSON Lines files: canonical writing, reading up to the last complete line, plain or gzipped, and compression."""
 
 import gzip
 import hashlib
 import json
+import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from driftlaw.errors import DataError
+from driftlaw.files import atomic_path
 
 Line = dict[str, Any]
+GZIP_LEVEL = 9  # a record is written once and read often
 
 
 def dump_line(line: Line) -> bytes:
@@ -37,10 +38,20 @@ def read_lines(path: Path) -> list[Line]:
         DataError: the file does not exist, cannot be read, or a complete line is not a JSON object.
     """
     data = _read_bytes(path, lambda file: file.read())
-    complete, newline, _ = data.rpartition(b"\n")
-    if not newline:
-        return []
-    return [_parse(line, path, number) for number, line in enumerate(complete.split(b"\n"), start=1)]
+    lines = []
+    for number, text in enumerate(data.split(b"\n")[:-1], start=1):
+        try:
+            line = json.loads(text)
+        except ValueError as error:
+            raise DataError(
+                f"The record is damaged: {path}, line {number} is not JSON ({error}). Delete the file and run again."
+            ) from error
+        if not isinstance(line, dict):
+            raise DataError(
+                f"Not a driftlaw record: {path}, line {number} is a {type(line).__name__}, expected a JSON object."
+            )
+        lines.append(line)
+    return lines
 
 
 def first_line(path: Path) -> bytes:
@@ -58,15 +69,18 @@ def _read_bytes(path: Path, read: Callable[[BinaryIO], bytes]) -> bytes:
         raise DataError(f"Cannot read the record {path}: {error}.") from error
 
 
-def _parse(line: bytes, path: Path, number: int) -> Line:
-    try:
-        value = json.loads(line)
-    except ValueError as error:
-        raise DataError(
-            f"The record is damaged: {path}, line {number} is not JSON ({error}). Delete the file and run again."
-        ) from error
-    if not isinstance(value, dict):
-        raise DataError(
-            f"Not a driftlaw record: {path}, line {number} is a {type(value).__name__}, expected a JSON object."
-        )
-    return value
+def compress_record(path: Path) -> Path:
+    """Replace ``NAME.jsonl`` by ``NAME.jsonl.gz`` and return the new path; a compressed record is left unchanged."""
+    if path.suffix == ".gz":
+        return path
+    target = path.with_name(path.name + ".gz")
+    with (
+        atomic_path(target) as temporary,
+        path.open("rb") as plain,
+        temporary.open("wb") as file,
+        # No file name and no time in the gzip header: they would make equal records differ.
+        gzip.GzipFile(filename="", mode="wb", compresslevel=GZIP_LEVEL, fileobj=file, mtime=0) as packed,
+    ):
+        shutil.copyfileobj(plain, packed)
+    path.unlink()
+    return target

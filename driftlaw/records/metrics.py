@@ -1,8 +1,5 @@
 """Metrics computed from records: calibration, forgetting, error per round, worst window, recovery time, drift."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -21,24 +18,7 @@ def calibration_error(record: RunRecord) -> float | None:
     ECE = Σ_k n_k/n · |accuracy_k − confidence_k| over bins of equal width, where n_k is the number of predictions in
     bin k, accuracy_k the fraction that is correct, and confidence_k their mean confidence.
     """
-    return _calibration(record.batches)
-
-
-def calibration_by_domain(record: RunRecord) -> dict[str, float]:
-    """Return the expected calibration error per domain in per cent, averaged over the domain's segments.
-
-    The result is empty if calibration was not measured. Bins are pooled over the batches of a segment.
-    """
-    errors: dict[str, list[float]] = {}
-    for lines in record.segment_lines:
-        error = _calibration(lines)
-        if error is not None:
-            errors.setdefault(lines[0]["domain"]["name"], []).append(error)
-    return {name: fmean(values) for name, values in errors.items()}
-
-
-def _calibration(lines: Iterable[Line]) -> float | None:
-    measured = [line["calibration"] for line in lines if "calibration" in line]
+    measured = [line["calibration"] for line in record.batches if "calibration" in line]
     if not measured:
         return None
     count, confidence, correct = (

@@ -1,7 +1,5 @@
 """RunRecord: a run read back from its file, with properties over the keys of the file format."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +15,14 @@ from driftlaw.records.jsonl import Line, first_line, read_lines
 
 FORMAT = "driftlaw-run-1"
 EXECUTION_SETTINGS = {"precision", "channels_last", "capture", "overlap", "compiled"}
-BATCH_KEYS = ("batch", "segment", "domain", "images", "wrong", "facts", "timing")
+HEADER_FIELDS = (
+    *("driftlaw", "device", "seed", "method", "settings", "reset_on", "batches", "model.name"),
+    *("stream.dataset.name", "stream.schedule"),
+)
+BATCH_FIELDS = (
+    *("batch", "segment", "domain.name", "domain.severity", "domain.round", "images", "wrong", "facts"),
+    "timing.seconds",
+)
 
 
 @dataclass(frozen=True)
@@ -192,12 +197,43 @@ def read_record(path: Path) -> RunRecord:
     closing = lines[-1] if lines[-1].get("closing") else None
     batches = lines[1:-1] if closing else lines[1:]
     for number, line in enumerate(batches, start=2):
-        if missing := [key for key in BATCH_KEYS if key not in line]:
+        if missing := [field for field in BATCH_FIELDS if not _has(line, field)]:
             raise DataError(
                 f"The record is damaged: {path}, line {number} has no {', '.join(missing)}. "
                 "Delete the file and run again."
             )
     return RunRecord(header=lines[0], batches=batches, closing=closing, path=path)
+
+
+def validate_record(record: RunRecord) -> RunRecord:
+    """Return the record if it is complete and consistent.
+
+    Raises:
+        DataError: fields of the header are missing, a batch is empty, or the closing line contradicts the batches.
+    """
+    problems = [f"the header has no '{field}'" for field in HEADER_FIELDS if not _has(record.header, field)]
+    problems += [f"batch {number} has no images" for number, line in enumerate(record.batches) if line["images"] < 1]
+    if not problems and record.closing is not None:
+        recorded, planned = record.closing.get("mean_error"), record.header["batches"]
+        if len(record.batches) != planned or not record.batches:
+            problems = [f"it has a closing line after {len(record.batches)} of {planned} batches"]
+        elif recorded is None or abs(recorded - record.mean_error) > 0.01:
+            problems = [f"the closing line has a mean error of {recorded}, the batches have {record.mean_error:.4f}"]
+    if problems:
+        more = f" (and {len(problems) - 3} more problems)" if len(problems) > 3 else ""
+        raise DataError(
+            f"The record {record.location} is damaged: {'; '.join(problems[:3])}{more}. Delete it and run again."
+        )
+    return record
+
+
+def _has(line: Any, field: str) -> bool:
+    """Return True if a line has a field; dots separate the keys of nested objects."""
+    for name in field.split("."):
+        if not isinstance(line, dict) or name not in line:
+            return False
+        line = line[name]
+    return True
 
 
 def find_records(paths: Iterable[Path]) -> list[Path]:

@@ -1,7 +1,5 @@
 """Tuning files: the JSON document in which ``driftlaw tune`` stores its trials and the chosen settings."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

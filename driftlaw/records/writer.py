@@ -1,7 +1,5 @@
 """Writing of records: complete lines only, one writer per file, and truncation to a checkpoint on resume."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from io import FileIO
@@ -14,7 +12,7 @@ from driftlaw.files import writable_folder
 from driftlaw.records.jsonl import Line, dump_line
 
 
-class RecordWriter:
+class RecordWriter(contextlib.AbstractContextManager["RecordWriter"]):
     """Appends lines to a JSONL file. Each line is completely on disk before the next one starts.
 
     The file is locked while it is open, through ``NAME.lock`` beside it.
@@ -71,9 +69,6 @@ class RecordWriter:
             with contextlib.suppress(OSError):
                 os.unlink(self._lock.lock_file)  # while it is held: no other process can have locked it
             self._lock.release()
-
-    def __enter__(self) -> RecordWriter:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

@@ -11,8 +11,7 @@ from PIL import Image
 
 from driftlaw.errors import DataError, DriftlawWarning, UsageError
 from driftlaw.experiments import RunContext, RunOptions, RunSpec, plan_run
-from driftlaw.records import RecordWriter, RunRecord, dump_line, read_lines
-from driftlaw.records.compress import compress_record
+from driftlaw.records import RecordWriter, RunRecord, compress_record, dump_line, read_lines
 from driftlaw.streams import make_stream
 from tests.experiments.tiny import tiny_spec, tiny_weights
 

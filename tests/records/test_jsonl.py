@@ -2,11 +2,14 @@
 
 import gzip
 import math
+import os
 
 import pytest
 
 from driftlaw.errors import DataError
-from driftlaw.records.jsonl import content_hash, dump_line, first_line, read_lines
+from driftlaw.records import read_record
+from driftlaw.records.jsonl import compress_record, content_hash, dump_line, first_line, read_lines
+from tests.reports.example_records import make_record, write_record
 
 
 def written(tmp_path, content, name="run.jsonl"):
@@ -87,3 +90,20 @@ def test_content_hash_ignores_the_order_of_keys():
     assert content_hash({"a": 1, "b": [1, 2]}) == content_hash({"b": [1, 2], "a": 1})
     assert content_hash({"a": 1, "b": [1, 2]}) != content_hash({"a": 1, "b": [2, 1]})
     assert len(content_hash({})) == 64
+
+
+def test_compressed_record_replaces_the_plain_one(tmp_path):
+    path = write_record(make_record("law"), tmp_path / "a.jsonl")
+    before = read_record(path)
+    packed = compress_record(path)
+    assert packed.name == "a.jsonl.gz"
+    assert not path.exists()
+    assert read_record(packed).batches == before.batches
+    assert compress_record(packed) == packed
+
+
+def test_bytes_depend_on_the_content_only(tmp_path):
+    first = write_record(make_record("law"), tmp_path / "a.jsonl")
+    second = write_record(make_record("law"), tmp_path / "b.jsonl")
+    os.utime(second, (0, 0))
+    assert compress_record(first).read_bytes() == compress_record(second).read_bytes()

@@ -1,12 +1,15 @@
 """Tests of driftlaw.records.run_record."""
 
 import gzip
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from driftlaw.errors import DataError, UsageError
-from driftlaw.records import RunRecord, dump_line, find_records, read_record
+from driftlaw.records import RunRecord, dump_line, find_records, read_record, validate_record
 from driftlaw.records.run_record import FORMAT
+from tests.reports.example_records import make_record
 
 HEADER = {"format": FORMAT, "method": "law", "seed": 3}
 CLOSING = {"closing": True, "mean_error": 1.0}
@@ -128,8 +131,10 @@ def test_file_without_header_is_refused(tmp_path, lines):
 
 
 def test_batch_with_missing_keys_is_refused(tmp_path):
-    path = write(tmp_path / "run.jsonl", HEADER, batch(0, 0, "fog", 1), {"batch": 1, "segment": 0, "images": 5})
-    with pytest.raises(DataError, match=r"run\.jsonl, line 3 has no domain, wrong, facts, timing"):
+    damaged = {"batch": 1, "segment": 0, "domain": {"name": "fog"}, "images": 5, "timing": {}}
+    path = write(tmp_path / "run.jsonl", HEADER, batch(0, 0, "fog", 1), damaged)
+    missing = r"domain\.severity, domain\.round, wrong, facts, timing\.seconds"
+    with pytest.raises(DataError, match=rf"run\.jsonl, line 3 has no {missing}\."):
         read_record(path)
 
 
@@ -163,3 +168,30 @@ def test_find_records_reports_missing_records(tmp_path):
         find_records([tmp_path / "none"])
     with pytest.raises(DataError, match=f"No run records in {tmp_path}"):
         find_records(iter([tmp_path]))
+
+
+def test_valid_record_is_returned():
+    record = make_record()
+    assert validate_record(record) is record
+
+
+def test_missing_fields_are_reported():
+    record = make_record(path=Path("x.jsonl"))
+    del record.header["settings"], record.header["model"]["name"]
+    with pytest.raises(DataError, match=r"x\.jsonl is damaged: .*'settings'; the header has no 'model\.name'\. Delete"):
+        validate_record(record)
+
+
+def test_closing_line_must_agree_with_batches():
+    record = make_record()
+    with pytest.raises(DataError, match="closing line has a mean error of 3"):
+        validate_record(replace(record, closing={**record.closing, "mean_error": 3.0}))
+    with pytest.raises(DataError, match="closing line after 29 of 30"):
+        validate_record(replace(record, batches=record.batches[:-1]))
+
+
+def test_batch_must_have_images():
+    record = make_record()
+    record.batches[0]["images"] = 0
+    with pytest.raises(DataError, match="batch 0 has no images"):
+        validate_record(record)
