@@ -11,9 +11,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: demo test test-torch test-extras lint format documents check-documents docs check-wheel clean
 
-# Run four methods on the embedded dataset and write report.html. Takes a few minutes on a CPU.
+# Run four methods on the embedded dataset and write report.html. Takes about two minutes on two CPU cores.
 demo: $(VENV)/installed
-	$(BIN)/driftlaw run embedded --methods source,norm,tent,law --limit 1000 --out $(DEMO)
+	$(BIN)/driftlaw run embedded --methods source,norm,tent,law --limit 400 --out $(DEMO)
 	$(BIN)/driftlaw report $(DEMO) --out report.html
 
 # All checks and tests. Skipped tests are listed with their number and reason.
