@@ -19,7 +19,6 @@ from driftlaw.settings import Settings
 
 EXTRA_KEYS = {"method", "config", "steps", "optimizers", "generators"}
 MAX_PROBLEMS = 8  # listed in one error
-_RENAMED_PREFIXES = {"recent.": "window."}  # of states saved by version 0.1
 
 
 class AdapterState(nn.Module):
@@ -98,7 +97,6 @@ class AdapterState(nn.Module):
         If settings differ, a warning lists them and this adapter keeps its own, learning rate included. Weights,
         moments, buffers, the number of steps and the generator are those of the state.
         """
-        state_dict = renamed_keys(state_dict)
         differing = check_state(self, state_dict)
         optimizers = attributes_of_type(self, Optimizer)
         with self._lock, torch.inference_mode(False):
@@ -155,15 +153,6 @@ def restore(adapter: AdapterState, state: Mapping[str, Any]) -> None:
     for name, value in state["tensors"].items():
         own[name].copy_(value)
     adapter.set_extra_state(state["extra"])
-
-
-def renamed_keys(state_dict: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a saved state with today's names."""
-    renamed = {}
-    for name, value in state_dict.items():
-        old = next((prefix for prefix in _RENAMED_PREFIXES if name.startswith(prefix)), "")
-        renamed[_RENAMED_PREFIXES.get(old, "") + name.removeprefix(old)] = value
-    return renamed
 
 
 def check_state(adapter: AdapterState, state_dict: Mapping[str, Any]) -> list[str]:
