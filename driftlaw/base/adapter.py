@@ -20,7 +20,7 @@ from driftlaw.base.types import StepOutput
 from driftlaw.errors import UsageError, warn_user
 from driftlaw.execution import ExecutionSettings, Executor, Plan, TwoPassResult
 from driftlaw.execution.locks import ForkSafeRLock
-from driftlaw.execution.two_pass import Augment, Loss, Probe
+from driftlaw.execution.two_pass import Augment, Loss, Probe, two_pass
 from driftlaw.settings import Settings
 
 
@@ -159,16 +159,8 @@ class Adapter(AdapterState, ABC):
         probe: Probe | None = None,
     ) -> TwoPassResult:
         """Run the model on a batch and on its augmentation; see ``driftlaw.execution.two_pass``."""
-        return self._executor.two_pass(
-            self.model,
-            self.trainable_names,
-            parameters,
-            images,
-            augment,
-            loss,
-            probe,
-            independent=self.independent_passes,
-        )
+        engine = self._executor.choose_engine(self.model, self.trainable_names, images, self.independent_passes)
+        return two_pass(self.model, parameters, images, augment, loss, probe, engine)
 
     def inference(self, network: nn.Module, images: Tensor) -> Tensor:
         """Return the logits of a network without gradients; ``draw`` may use it."""

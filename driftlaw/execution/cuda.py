@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from driftlaw.execution.pass_weights import AutocastDtype, WeightUseTracer, autocast_dtype, weights_per_pass
-from driftlaw.execution.two_pass import Augment, Loss, Network, Pass, Probe, TwoPassResult, recompute
+from driftlaw.execution.two_pass import GradientSummands, Network, Pass, Passes, TwoPassResult, recompute
 
 PassKey = tuple[torch.Size, AutocastDtype]
 """What the use of weights may depend on: the shape of the images, and autocast."""
@@ -34,54 +35,39 @@ class CudaEngine:
         self.separate_weights = True
         self.traced: dict[PassKey, dict[str, bool]] = {}
 
-    def __call__(
-        self,
-        network: nn.Module,
-        parameters: Sequence[Tensor],
-        images: Tensor,
-        augment: Augment | None,
-        loss: Loss,
-        probe: Probe | None,
-    ) -> TwoPassResult:
-        """Run an engine on the passes' own weights; see ``two_pass``."""
-        first, second = self._passes(network, parameters, images)
-        engine = recompute if self.recompute and augment else self._joint_backward
-        result = engine(*first, images, augment, loss, probe, second)
-        if isinstance(first[0], WeightUseTracer):
-            self.traced[images.shape, autocast_dtype(images.device.type)] = first[0].replaceable(self.names)
+    def __call__(self, passes: Passes) -> TwoPassResult:
+        """Run the passes on weights of their own."""
+        images = passes.images
+        (network, parameters), second = self._networks(passes)
+        passes = replace(passes, network=network, parameters=parameters)
+        result = (recompute if self.recompute else self._joint_backward)(passes, second)
+        if isinstance(network, WeightUseTracer):
+            self.traced[images.shape, autocast_dtype(images.device.type)] = network.replaceable(self.names)
         return result
 
-    def _passes(self, network: nn.Module, parameters: Sequence[Tensor], images: Tensor) -> list[Pass]:
+    def _networks(self, passes: Passes) -> list[Pass]:
         """Return network and parameters of either pass."""
+        network, images = passes.network, passes.images
         if not self.separate_weights:
-            return [(network, parameters)] * 2
+            return [(network, passes.parameters)] * 2
         traced = self.traced.get((images.shape, autocast_dtype(images.device.type)))
         counted = torch._C._len_torch_dispatch_stack() > 0
         captured = images.is_cuda and torch.cuda.is_current_stream_capturing()
         if traced is None and not counted and not captured:
-            return [(WeightUseTracer(network, images), parameters), (network._call_impl, parameters)]
-        passes = weights_per_pass(network, self.names, traced or {}, 2)
-        return [(call, [value for value in weights if value.requires_grad]) for call, weights in passes]
+            return [(WeightUseTracer(network, images), passes.parameters), (network._call_impl, passes.parameters)]
+        copies = weights_per_pass(network, self.names, traced or {}, 2)
+        return [(call, [value for value in weights if value.requires_grad]) for call, weights in copies]
 
-    def _joint_backward(
-        self,
-        network: Network,
-        parameters: Sequence[Tensor],
-        images: Tensor,
-        augment: Augment | None,
-        loss: Loss,
-        probe: Probe | None,
-        second: Pass,
-    ) -> TwoPassResult:
-        second_network, second_parameters = second
-        pending = self._start(second_network, augment(images)) if augment else None
-        logits = network(images)
-        probed = probe(logits, parameters) if probe else None
-        total = loss(logits, pending() if pending else None)
+    def _joint_backward(self, passes: Passes, second: Pass) -> TwoPassResult:
+        parameters, (network, second_parameters) = passes.parameters, second
+        pending = self._start(network, passes.augment(passes.images)) if passes.augment else None
+        logits = passes.network(passes.images)
+        probed = passes.probe(logits, parameters) if passes.probe else None
+        total = passes.loss(logits, pending() if pending else None)
         pairs = list(zip(second_parameters, parameters, strict=True)) if pending else []
         separate = [value for value, other in pairs if value is not other]
         gradients = iter(torch.autograd.grad(total, [*parameters, *separate], materialize_grads=True))
-        summands: list[list[Tensor | None]] = [[next(gradients) for _ in parameters]]
+        summands: GradientSummands = [[next(gradients) for _ in parameters]]
         if separate:
             summands.append([None if value is other else next(gradients) for value, other in pairs])
         return TwoPassResult(logits.detach(), probed, summands)

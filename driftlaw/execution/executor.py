@@ -18,7 +18,7 @@ from driftlaw.execution.layout import needs_contiguous, use_channels_last
 from driftlaw.execution.plan import Plan
 from driftlaw.execution.precision import autocast_bf16, use_bf16
 from driftlaw.execution.threads import ThreadEngine, can_use_threads
-from driftlaw.execution.two_pass import Augment, Engine, Loss, Probe, TwoPassResult, recompute, sequential, two_pass
+from driftlaw.execution.two_pass import Engine, recompute, sequential
 
 
 class Executor:
@@ -163,27 +163,17 @@ class Executor:
             logits: Tensor = self.graphs.run(("inference", id(network)), network, images)
             return logits
 
-    def two_pass(
-        self,
-        network: nn.Module,
-        names: Sequence[str],
-        parameters: Sequence[Tensor],
-        images: Tensor,
-        augment: Augment | None,
-        loss: Loss,
-        probe: Probe | None,
-        *,
-        independent: bool = True,
-    ) -> TwoPassResult:
-        """Run ``two_pass`` with the engine for this device.
+    def choose_engine(self, network: nn.Module, names: Sequence[str], images: Tensor, independent: bool) -> Engine:
+        """Return the engine for the two passes of a step.
 
-        ``names`` are those of all trainable parameters of the network. ``independent`` says whether the two passes may
-        run at the same time. The other arguments are those of ``two_pass``.
+        Args:
+            network: the network.
+            names: names of all its trainable parameters.
+            images: the batch.
+            independent: whether the two passes may run at the same time.
         """
-        engine = self.engine or self._choose_engine(network, names, images, independent)
-        return two_pass(network, parameters, images, augment, loss, probe, engine)
-
-    def _choose_engine(self, network: nn.Module, names: Sequence[str], images: Tensor, independent: bool) -> Engine:
+        if self.engine is not None:
+            return self.engine
         if _on_gpu(network):
             self._cuda = self._cuda or CudaEngine(names, overlap=self.overlap, recompute=self.recompute)
             self._cuda.separate_weights = independent and (WEIGHTS_AS_INPUTS or not self.compiled)

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from driftlaw.execution.two_pass import Augment, Loss, Probe, TwoPassResult, logit_gradients, sequential, vjp
+from driftlaw.execution.two_pass import Passes, TwoPassResult, logit_gradients, sequential, vjp
 
 MAX_THREADS = 3
 
@@ -36,27 +36,20 @@ class ThreadEngine:
     def __init__(self, count: int = 2, *, first_alone: bool = False) -> None:
         self.count, self.first_alone = count, first_alone
 
-    def __call__(
-        self,
-        network: nn.Module,
-        parameters: Sequence[Tensor],
-        images: Tensor,
-        augment: Augment | None,
-        loss: Loss,
-        probe: Probe | None,
-    ) -> TwoPassResult:
-        """Run the passes; see ``two_pass``."""
-        if augment is None:
-            return sequential(network, parameters, images, None, loss, probe)
-        second_network = shallow_clone(network)
+    def __call__(self, passes: Passes) -> TwoPassResult:
+        """Run the passes in threads."""
+        if passes.augment is None:
+            return sequential(passes)
+        images, parameters, probe = passes.images, passes.parameters, passes.probe
+        second_network = shallow_clone(passes.network)
         with open_threads(self.count) as (first, second, *third):
-            logits = first.submit(network, images)
+            logits = first.submit(passes.network, images)
             probed = first.submit(probe, logits, parameters) if probe else None
-            augmented = second.submit(augment, images)
+            augmented = second.submit(passes.augment, images)
             if self.first_alone:
                 augmented = second.submit(lambda value, _: value, augmented, probed or logits)
             augmented_logits = second.submit(second_network, augmented)
-            slopes = second.submit(logit_gradients, loss, logits, augmented_logits)
+            slopes = second.submit(logit_gradients, passes.loss, logits, augmented_logits)
             second_summand = second.submit(vjp, augmented_logits, slopes, 1, parameters)
             free = third if probe else [first]
             first_summand = free[0].submit(vjp, logits, slopes, 0, parameters, bool(probe)) if free else None

@@ -6,8 +6,7 @@ where. All engines compute the same function up to rounding; ``sequential`` is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,18 @@ Probe = Callable[[Tensor, Sequence[Tensor]], Any]
 GradientSummands = list[list[Tensor | None]]
 Pass = tuple[Network, Sequence[Tensor]]
 """A network to call, and the tensors that take the place of its parameters in that call."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What an engine computes: the arguments of ``two_pass``."""
+
+    network: Any
+    parameters: Sequence[Tensor]
+    images: Tensor
+    augment: Augment | None
+    loss: Loss
+    probe: Probe | None
 
 
 @dataclass(frozen=True)
@@ -39,49 +50,34 @@ class TwoPassResult:
     summands: GradientSummands
 
 
-Engine = Callable[[Any, Sequence[Tensor], Tensor, Augment | None, Loss, Probe | None], TwoPassResult]
+Engine = Callable[[Passes], TwoPassResult]
 
 
-def sequential(
-    network: Network,
-    parameters: Sequence[Tensor],
-    images: Tensor,
-    augment: Augment | None,
-    loss: Loss,
-    probe: Probe | None,
-) -> TwoPassResult:
+def sequential(passes: Passes) -> TwoPassResult:
     """Run one pass after the other, then one backward pass through both. The definition of all engines."""
-    logits = network(images)
-    probed = probe(logits, parameters) if probe else None
-    total = loss(logits, network(augment(images)) if augment else None)
-    gradients = torch.autograd.grad(total, parameters, materialize_grads=True)
+    logits = passes.network(passes.images)
+    probed = passes.probe(logits, passes.parameters) if passes.probe else None
+    total = passes.loss(logits, passes.network(passes.augment(passes.images)) if passes.augment else None)
+    gradients = torch.autograd.grad(total, passes.parameters, materialize_grads=True)
     return TwoPassResult(logits.detach(), probed, [list(gradients)])
 
 
-def recompute(
-    network: Network,
-    parameters: Sequence[Tensor],
-    images: Tensor,
-    augment: Augment | None,
-    loss: Loss,
-    probe: Probe | None,
-    second: Pass | None = None,
-) -> TwoPassResult:
+def recompute(passes: Passes, second: Pass | None = None) -> TwoPassResult:
     """Keep one autograd graph in memory at a time: the second forward pass runs twice, first without a graph.
 
     ``second`` has network and parameters of the second pass, if they are not those of the first.
     """
-    if augment is None:
-        return sequential(network, parameters, images, None, loss, probe)
-    second_network, second_parameters = second or (network, parameters)
-    logits = network(images)
-    probed = probe(logits, parameters) if probe else None
-    augmented = augment(images)
+    if passes.augment is None:
+        return sequential(passes)
+    network, parameters = second or (passes.network, passes.parameters)
+    logits = passes.network(passes.images)
+    probed = passes.probe(logits, passes.parameters) if passes.probe else None
+    augmented = passes.augment(passes.images)
     with torch.no_grad():
-        augmented_logits = second_network(augmented)
-    slopes = logit_gradients(loss, logits, augmented_logits)
-    first = vjp(logits, slopes, 0, parameters)
-    return TwoPassResult(logits.detach(), probed, [first, vjp(second_network(augmented), slopes, 1, second_parameters)])
+        augmented_logits = network(augmented)
+    slopes = logit_gradients(passes.loss, logits, augmented_logits)
+    first = vjp(logits, slopes, 0, passes.parameters)
+    return TwoPassResult(logits.detach(), probed, [first, vjp(network(augmented), slopes, 1, parameters)])
 
 
 def two_pass(
@@ -106,8 +102,15 @@ def two_pass(
             place of the parameters in that pass. It may take gradients if it retains the autograd graph.
         engine: how the passes are run.
     """
-    with _gradients_only_for(parameters, network):
-        return engine(network, parameters, images, augment, loss, probe)
+    wanted = {id(value) for value in parameters}
+    others = [value for value in network.parameters() if value.requires_grad and id(value) not in wanted]
+    try:
+        for value in others:
+            value.requires_grad_(False)
+        return engine(Passes(network, parameters, images, augment, loss, probe))
+    finally:
+        for value in others:
+            value.requires_grad_(True)
 
 
 def logit_gradients(loss: Loss, *logits: Tensor) -> tuple[Tensor, ...]:
@@ -121,16 +124,3 @@ def vjp(
 ) -> list[Tensor | None]:
     """Return the vector-Jacobian product of ``slopes[index]`` with the logits' Jacobian over the parameters."""
     return list(torch.autograd.grad(logits, parameters, slopes[index], retain_graph=retain, materialize_grads=True))
-
-
-@contextmanager
-def _gradients_only_for(parameters: Sequence[Tensor], network: nn.Module) -> Iterator[None]:
-    wanted = {id(value) for value in parameters}
-    others = [value for value in network.parameters() if value.requires_grad and id(value) not in wanted]
-    for value in others:
-        value.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for value in others:
-            value.requires_grad_(True)

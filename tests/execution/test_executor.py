@@ -9,7 +9,6 @@ import torch
 
 import driftlaw
 from driftlaw.base import ExecutionSettings
-from driftlaw.execution import two_pass
 from driftlaw.execution.threads import ThreadEngine
 from driftlaw.execution.two_pass import recompute, sequential
 from driftlaw.methods import registered_methods
@@ -19,7 +18,7 @@ from tests.execution.networks import batches, network
 
 def chosen_engine(adapter, images):
     executor = adapter._executor
-    return executor._choose_engine(adapter.model, adapter.trainable_names, images, adapter.independent_passes)
+    return executor.choose_engine(adapter.model, adapter.trainable_names, images, adapter.independent_passes)
 
 
 def test_execution_info_names_precision_format_capture_and_compilation():
@@ -75,9 +74,9 @@ def test_a_forced_engine_replaces_the_automatic_choice(two_threads, seed):
     automatic, forced = (driftlaw.adapt(network(torch.float64), "law", seed=seed) for _ in range(2))
     calls = []
 
-    def counting(*arguments):
-        calls.append(two_pass)
-        return ThreadEngine()(*arguments)
+    def counting(passes):
+        calls.append(passes)
+        return ThreadEngine()(passes)
 
     forced._executor.engine = counting
     for images in batches(3, dtype=torch.float64):

@@ -9,7 +9,7 @@ from driftlaw.components.layer_rates import sum_gradients
 from driftlaw.components.losses import entropy, soft_cross_entropy
 from driftlaw.execution.cuda import CudaEngine
 from driftlaw.execution.threads import ThreadEngine
-from driftlaw.execution.two_pass import recompute, sequential, two_pass
+from driftlaw.execution.two_pass import Passes, recompute, sequential, two_pass
 from tests.execution.networks import batches, network
 
 
@@ -97,7 +97,7 @@ def test_flags_are_restored_after_an_error(two_threads):
 def test_sequential_returns_one_list_of_summands():
     model = network(torch.float64)
     (images,) = batches(1, dtype=torch.float64)
-    result = sequential(model, list(model.parameters()), images, flip, loss, None)
+    result = sequential(Passes(model, list(model.parameters()), images, flip, loss, None))
     expected = torch.autograd.grad(loss(model(images), model(flip(images))), list(model.parameters()))
     assert len(result.summands) == 1
     assert all(torch.equal(a, b) for a, b in zip(result.summands[0], expected, strict=True))
