@@ -74,7 +74,7 @@ def _glass_source_indices(height: int, width: int, reach: int, rng: CounterRNG, 
     count, pixels = height * width, torch.arange(height * width, device=rng.device)
     rows, columns = pixels // width, pixels % width
     scanned = (rows > reach) & (rows <= height - reach) & (columns > reach) & (columns <= width - reach)
-    jumps = rng.int16_words(f"jumps {round_index}", 2 * count).to(torch.int32).view(-1, 2, count)
+    jumps = rng.words(f"jumps {round_index}", 2 * count, torch.int16).to(torch.int32).view(-1, 2, count)
     jumps = jumps.add_(2**15).mul_(2 * reach).bitwise_right_shift_(16).sub_(reach)
     targets = (jumps[:, 0] * width).add_(jumps[:, 1]).mul_(scanned) + pixels
     if reach == 1:

@@ -68,14 +68,16 @@ def elastic_transform(images: Tensor, parameters: Parameters, rng: CounterRNG) -
     sizes = torch.tensor([width, height], dtype=torch.float32, device=images.device).view(2, 1, 1)
     # The affine map mirrors about the centres of edge pixels, the shifts mirror about the edge of the image.
     coordinates = _affine_coordinates(height, width, affine_reach, rng)
-    warped = _sample(images, coordinates.mul_(2 / (sizes - 1).clamp(min=1)).sub_(1), True)
+    grid = coordinates.mul_(2 / (sizes - 1).clamp(min=1)).sub_(1).permute(0, 2, 3, 1)  # −1 to 1 from edge to edge
+    warped = grid_sample(images, grid, padding_mode="reflection", align_corners=True)
     if amplitude == 0:
         return warped
     shifts = rng.uniform("shifts", 2 * height * width).mul_(2).sub_(1).view(-1, 2, height, width)
     # Random numbers have 16 bits, so weights can have 18 bits per axis; amplitudes of hundreds of pixels need them.
     shifts = gaussian_filter(shifts, smoothing, 3.0, reflect_index, bits=18).to(torch.float32).mul_(amplitude)
     coordinates = shifts.add_(_pixel_coordinates(height, width, images.device)).add_(0.5)
-    return _sample(warped, coordinates.mul_(2 / sizes).sub_(1), False)
+    grid = coordinates.mul_(2 / sizes).sub_(1).permute(0, 2, 3, 1)
+    return grid_sample(warped, grid, padding_mode="reflection", align_corners=False)
 
 
 @lru_cache(maxsize=8)
@@ -103,8 +105,3 @@ def _affine_coordinates(height: int, width: int, reach: float, rng: CounterRNG) 
     by_column, by_row, start = (part.to(torch.float32)[:, :, None, None] for part in (by_column, by_row, start))
     pixels = _pixel_coordinates(height, width, rng.device)
     return pixels[0] * by_column + (pixels[1, :, :1] * by_row + start)
-
-
-def _sample(images: Tensor, coordinates: Tensor, align_corners: bool) -> Tensor:
-    """Sample linearly at columns and rows (n, 2, h, w), −1 to 1 from edge to edge, with reflected borders."""
-    return grid_sample(images, coordinates.permute(0, 2, 3, 1), padding_mode="reflection", align_corners=align_corners)

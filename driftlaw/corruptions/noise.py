@@ -27,7 +27,7 @@ def speckle_noise(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Te
 def impulse_noise(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
     """Replace a fraction of the values, independently per channel, by black or white with equal probability."""
     (fraction,) = parameters
-    words = rng.int32_words("impulse", images[0].numel()).reshape(images.shape)
+    words = rng.words("impulse", images[0].numel(), torch.int32).reshape(images.shape)
     extremes = (words & 1).to(images.dtype).mul_(255)
     # The upper 31 bits, from −2³⁰, decide whether a value is replaced; the lowest bit decides between black and white.
     return torch.where(words >> 1 < round(fraction * 2**31) - 2**30, extremes, images)
@@ -40,7 +40,7 @@ def shot_noise(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tenso
     """
     (rate,) = parameters
     thresholds, values, column_bits = _alias_tables(rate, images.device)
-    words = rng.int32_words("photons", images[0].numel()).reshape(images.shape)
+    words = rng.words("photons", images[0].numel(), torch.int32).reshape(images.shape)
     # An arithmetic shift keeps the sign: columns start at minus half their number.
     columns = (words >> (32 - column_bits)).add_(2 ** (column_bits - 1))
     cells = columns.add_(images.round().to(torch.int32).mul_(2**column_bits)).to(torch.int64)

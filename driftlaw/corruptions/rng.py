@@ -46,37 +46,30 @@ class CounterRNG:
         """Device the numbers are computed on."""
         return self._indices.device
 
-    def int64_words(self, purpose: str, count: int) -> Tensor:
-        """Return ``count`` integers in [−2⁶³, 2⁶³) per image, int64 (n, count)."""
-        counters = torch.arange(1, count + 1, device=self.device) * _INCREMENT
+    def words(self, purpose: str, count: int, dtype: torch.dtype = torch.int64) -> Tensor:
+        """Return ``count`` integers per image, uniform over all values of a signed integer type, (n, count)."""
+        per_word = 8 // dtype.itemsize
+        counters = torch.arange(1, -(-count // per_word) + 1, device=self.device) * _INCREMENT
         digest = hashlib.sha256(f"{self._prefix}/{purpose}".encode()).digest()
         keys = _splitmix64(self._indices * _INCREMENT + int.from_bytes(digest[:8], "little", signed=True))
-        return _splitmix64(keys[:, None] + counters)
-
-    def int32_words(self, purpose: str, count: int) -> Tensor:
-        """Return ``count`` integers in [−2³¹, 2³¹) per image, int32 (n, count)."""
-        return self.int64_words(purpose, (count + 1) // 2).view(torch.int32)[:, :count]
-
-    def int16_words(self, purpose: str, count: int) -> Tensor:
-        """Return ``count`` integers in [−2¹⁵, 2¹⁵) per image, int16 (n, count)."""
-        return self.int64_words(purpose, (count + 3) // 4).view(torch.int16)[:, :count]
+        return _splitmix64(keys[:, None] + counters).view(dtype)[:, :count]
 
     def uniform(self, purpose: str, count: int) -> Tensor:
         """Return ``count`` numbers in (0, 1) per image, midpoints of 2¹⁶ equal intervals, float32 (n, count)."""
-        return (self.int16_words(purpose, count).to(torch.float32) + (LEVELS / 2 + 0.5)) / LEVELS
+        return (self.words(purpose, count, torch.int16).to(torch.float32) + (LEVELS / 2 + 0.5)) / LEVELS
 
     def normal(self, purpose: str, count: int) -> Tensor:
         """Return ``count`` standard normal numbers per image, quantiles of 2¹⁶ equal steps, float32 (n, count)."""
-        entries = self.int16_words(purpose, count).to(torch.int64).add_(LEVELS // 2)
+        entries = self.words(purpose, count, torch.int16).to(torch.int64).add_(LEVELS // 2)
         return torch.take(_normal_table(self.device), entries)
 
     def randint(self, purpose: str, high: Tensor) -> Tensor:
         """Return one integer in [0, high) per image, int64 (n,); ``high`` is int64 of shape (n,) or ()."""
-        return ((self.int32_words(purpose, 1)[:, 0].to(torch.int64) + 2**31) * high) >> 32
+        return ((self.words(purpose, 1, torch.int32)[:, 0].to(torch.int64) + 2**31) * high) >> 32
 
     def direction(self, purpose: str, low: float, high: float) -> tuple[Tensor, Tensor]:
         """Return cosine and sine of one angle in (low, high) degrees per image, float64 (n,) each."""
-        entries = self.int16_words(purpose, 1)[:, 0].to(torch.int64) + LEVELS // 2
+        entries = self.words(purpose, 1, torch.int16)[:, 0].to(torch.int64) + LEVELS // 2
         table = _direction_table(low, high, self.device)
         return table[0][entries], table[1][entries]
 

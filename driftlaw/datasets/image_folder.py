@@ -45,24 +45,20 @@ class FolderImages:
         self._files = [path for class_paths in files for path in class_paths]
         first = image_size(self._files[0])
         unchanged = max(first) <= MAX_UNCHANGED_SIZE and all(image_size(path) == first for path in self._files)
-        self._unchanged_size = first if unchanged else None
+        self.image_shape = first if unchanged else (CROP, CROP)
+        self._transform = None if unchanged else resize_and_crop
 
     def __len__(self) -> int:
         return len(self._files)
 
-    @property
-    def image_shape(self) -> tuple[int, int]:
-        """Height and width of every image."""
-        return self._unchanged_size or (CROP, CROP)
-
     def images(self, indices: npt.ArrayLike) -> Pixels:
         """Return the images at ``indices`` as uint8 (k, h, w, 3)."""
         chosen = [self._files[index] for index in checked_indices(indices, len(self))]
-        return read_images(chosen, self.image_shape, None if self._unchanged_size else resize_and_crop)
+        return read_images(chosen, self.image_shape, self._transform)
 
     def metadata(self) -> Metadata:
         """Return JSON data for the header of a record."""
-        size = "as they are" if self._unchanged_size else f"shorter side {SHORTER_SIDE}, middle {CROP}×{CROP}"
+        size = "as they are" if self._transform is None else f"shorter side {SHORTER_SIDE}, middle {CROP}×{CROP}"
         return {
             "name": self.name,
             "split": self._split,

@@ -85,6 +85,7 @@ class ArrayImages:
         self._metadata = dict(metadata or {})
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3:
             raise DataError(f"The images of '{name}' are {images.dtype} {images.shape}; expected uint8 (n, h, w, 3).")
+        self.image_shape: tuple[int, int] = images.shape[1:3]
         if self.labels.shape != (len(images),):
             raise DataError(
                 f"'{name}' has {len(images)} images and labels of shape {self.labels.shape}; expected one per image."
@@ -97,11 +98,6 @@ class ArrayImages:
 
     def __len__(self) -> int:
         return len(self.labels)
-
-    @property
-    def image_shape(self) -> tuple[int, int]:
-        """Height and width of every image."""
-        return self._images.shape[1], self._images.shape[2]
 
     def images(self, indices: npt.ArrayLike) -> Pixels:
         """Return the images at ``indices`` as uint8 (k, h, w, 3)."""

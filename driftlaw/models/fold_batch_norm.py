@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections import Counter
 from typing import cast
 
@@ -15,13 +16,6 @@ from driftlaw.errors import UsageError
 
 _PAIRS = {nn.Conv1d: nn.BatchNorm1d, nn.Conv2d: nn.BatchNorm2d, nn.Conv3d: nn.BatchNorm3d}
 _PLAIN = (*_PAIRS.values(), nn.SyncBatchNorm)  # exactly these: a subclass may do more than normalize
-_ROOT_HOOKS = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-)
 
 
 class ScaleShift(nn.Module):
@@ -104,8 +98,8 @@ def _trace(model: nn.Module) -> fx.GraphModule | None:
         traced = fx.symbolic_trace(model)
     except Exception:  # the model's code runs on placeholders here and may raise anything
         return None
-    for name in _ROOT_HOOKS:  # tracing covers only the forward method
-        setattr(traced, name, getattr(model, name))
+    hooks = {name: value for name, value in vars(model).items() if re.match("_forward_(pre_)?hooks", name)}
+    vars(traced).update(hooks)  # tracing covers only the forward method
     return traced
 
 

@@ -120,8 +120,6 @@ def hf_normalization(processor: Any) -> dict[str, Any]:
 
 _LOADERS: dict[str, Callable[[str], HubResult]] = {"torchvision": _load_torchvision, "timm": _load_timm, "hf": _load_hf}
 
-_EXTRAS = {"torchvision": "vision", "timm": "vision", "transformers": "hf"}
-
 
 def _import(module: str) -> Any:
     """Import an optional library, or raise an error that names the build to install."""
@@ -132,8 +130,11 @@ def _import(module: str) -> Any:
     except (ImportError, RuntimeError, OSError) as error:
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         if isinstance(error, ModuleNotFoundError):
-            build = "" if library == "transformers" else ", with the torchvision build that matches your torch"
-            remedy = f"Install it with `pip install driftlaw[{_EXTRAS[library]}]`{build}."
+            remedy = (
+                "Install it with `pip install driftlaw[vision]`, with the torchvision build that matches your torch."
+            )
+            if library == "transformers":
+                remedy = "Install it with `pip install driftlaw[hf]`."
         else:
             remedy = (
                 "The installed torchvision was not built for the installed torch. Install both from the same index: "

@@ -34,8 +34,6 @@ from driftlaw.paths import ASSETS, data_dir
 
 TRAINED_WITH_AUGMIX = ("resnext_29_4x32", "wrn_40_2")
 """Benchmark models that are trained with AugMix; the others with crops and flips only."""
-TRAINED_ON = ("cifar10", "cifar100")
-"""Datasets in the names of the benchmark models; any other suffix was chosen by the user."""
 LARGEST_TRAINED = 32
 """Side of the largest images that the training command of the repository supports."""
 
@@ -158,7 +156,7 @@ def _find(name_or_path: str | os.PathLike[str], folder: str | os.PathLike[str] |
         raise UsageError(f"{missing} Pass the path of a file, torchvision:NAME, or one of {', '.join(PUBLIC_WEIGHTS)}.")
     stem = name.removesuffix(".safetensors")
     suffix = stem.partition("-")[2]
-    dataset = next((known for known in reversed(TRAINED_ON) if suffix.startswith(known)), TRAINED_ON[0])
+    dataset = "cifar100" if suffix.startswith("cifar100") else "cifar10"
     command = f"python -m benchmarks train --dataset {dataset} --model {architecture}"
     if architecture in TRAINED_WITH_AUGMIX:
         command += " --set augmentation=augmix --set normalise=half"

@@ -53,7 +53,8 @@ class Normalize(nn.Module):
         self.scale = float(scale)
         self.order = order
         # Stored beside the buffers, so that a model on the meta device has them too.
-        self._numbers = {"mean": _shortest(mean), "std": _shortest(std)}
+        values = {"mean": torch.tensor(mean, device="cpu").numpy(), "std": torch.tensor(std, device="cpu").numpy()}
+        self._numbers = {key: [float(str(number)) for number in array.flatten()] for key, array in values.items()}
         self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
 
@@ -149,7 +150,3 @@ def choose_normalization(
             f"a name ({', '.join(NORMALIZATIONS)}) or mean and std."
         )
     return chosen
-
-
-def _shortest(numbers: Sequence[float]) -> list[float]:
-    return [float(str(number)) for number in torch.tensor(numbers, device="cpu").flatten().numpy()]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from driftlaw._deprecated import renamed_keywords
 from driftlaw.base import Batch, Domain, Stream
-from driftlaw.datasets import ARCHIVES, Archive, ArchiveDataset, ImageDataset, load_dataset, open_archive
+from driftlaw.datasets import ARCHIVES, ArchiveDataset, load_dataset, open_archive
 from driftlaw.datasets.torch_dataset import as_image_dataset
 from driftlaw.errors import UsageError
 from driftlaw.settings import merge, parse, read_preset
@@ -219,7 +219,18 @@ def make_stream(
         archive = open_archive(settings.archive, data_dir=data_dir)
     clean = load_dataset(name, data_dir=data_dir, split="test") if clean is None else clean
     if archive is not None:
-        _check_archive(archive, clean, settings)
+        if not np.array_equal(archive.labels, clean.labels):
+            raise UsageError(
+                f"The archive {settings.archive} ({len(archive)} images per severity) and the dataset {clean.name} "
+                f"({len(clean)} images) have different labels. Use the dataset it was made from."
+            )
+        available = archive.corruptions()
+        missing = [name for name in settings.corruptions if name not in (CLEAN, *available)]
+        if missing:
+            raise UsageError(
+                f"The archive {settings.archive} does not contain {', '.join(missing)}. Add the files, or use its "
+                f"corruptions: {', '.join(available)}."
+            )
     return CorruptedStream(settings, CorruptedImageCache(clean, archive, settings.corruption_seed, device, given=given))
 
 
@@ -238,17 +249,3 @@ def _parse_settings(given: str | Mapping[str, Any] | StreamSettings, changes: Ma
             if isinstance(values.get(key), Mapping):
                 values[key] = values[key]["name"]
     return parse(StreamSettings, merge(values, changes), where="the stream")
-
-
-def _check_archive(archive: Archive, dataset: ImageDataset, settings: StreamSettings) -> None:
-    if len(archive.labels) != len(dataset) or not np.array_equal(archive.labels, dataset.labels):
-        raise UsageError(
-            f"The archive {settings.archive} ({len(archive.labels)} images per severity) and the dataset "
-            f"{dataset.name} ({len(dataset)} images) have different labels. Use the dataset it was made from."
-        )
-    missing = [name for name in settings.corruptions if name not in (CLEAN, *archive.corruptions())]
-    if missing:
-        raise UsageError(
-            f"The archive {settings.archive} does not contain {', '.join(missing)}. Add the files, or use its "
-            f"corruptions: {', '.join(archive.corruptions())}."
-        )

@@ -32,11 +32,11 @@ class CounterImageRng(ImageRng):
         return int(self.rng.randint(purpose, torch.tensor(limit)))
 
     def angle(self, purpose, low, high):
-        return low + (high - low) * (int(self.rng.int16_words(purpose, 1)) + 2**15 + 0.5) / 2**16
+        return low + (high - low) * (int(self.rng.words(purpose, 1, torch.int16)) + 2**15 + 0.5) / 2**16
 
     def offset(self, purpose, pixel, shape, reach):
         if purpose not in self.words_by_purpose:
-            words = self.rng.int16_words(purpose, 2 * shape[0] * shape[1]).numpy().astype(np.int64)
+            words = self.rng.words(purpose, 2 * shape[0] * shape[1], torch.int16).numpy().astype(np.int64)
             self.words_by_purpose[purpose] = (words.reshape(2, *shape) + 2**15) * 2 * reach // 2**16 - reach
         return self.words_by_purpose[purpose][:, pixel[0], pixel[1]]
 

@@ -22,7 +22,7 @@ def test_glass_blur_passes_on_what_an_earlier_neighbour_copied():
     rng = CounterRNG(0, "glass_blur", 5, torch.arange(3))
     height, width, reach = 21, 18, 4
     sources = blur._glass_source_indices(height, width, reach, rng, 0)
-    jumps = rng.int16_words("jumps 0", 2 * height * width).int().view(3, 2, height, width)
+    jumps = rng.words("jumps 0", 2 * height * width, torch.int16).int().view(3, 2, height, width)
     jumps = ((jumps + 2**15) * 2 * reach >> 16) - reach
     for image in range(3):
         pixels = torch.arange(height * width).view(height, width)

@@ -27,13 +27,13 @@ def test_words_are_splitmix64_along_the_counter():
     for index in (0, 1, 9):
         key = splitmix((index * step + start) & MASK)
         expected = [splitmix((key + (position + 1) * step) & MASK) for position in range(5)]
-        words = make_rng().int64_words("purpose", 5)[index].numpy().astype(np.uint64).tolist()
+        words = make_rng().words("purpose", 5)[index].numpy().astype(np.uint64).tolist()
         assert words == expected
 
 
 def test_a_number_depends_on_its_image_only():
-    whole = make_rng().int64_words("a", 10)
-    some = CounterRNG(0, "test", 1, torch.tensor([31, 4])).int64_words("a", 3)
+    whole = make_rng().words("a", 10)
+    some = CounterRNG(0, "test", 1, torch.tensor([31, 4])).words("a", 3)
     assert torch.equal(some, whole[[31, 4], :3])
 
 
