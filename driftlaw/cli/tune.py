@@ -13,7 +13,7 @@ from driftlaw.cli import options as opt
 
 if TYPE_CHECKING:
     from driftlaw.experiments.run_spec import RunSpec
-    from driftlaw.experiments.tuning import SearchResult, Tuning
+    from driftlaw.experiments.tuning import Tuning
     from driftlaw.records import RunRecord
 
 
@@ -66,10 +66,10 @@ def tune(
     driftlaw tune cifar10-c --seeds 1-3 --device cuda --grid learning_rate=2e-4,5e-4,1e-3 --grid tau=0.8,1.0
     """
     from driftlaw.cli.console import RunProgress, command_line, progress_bar
+    from driftlaw.errors import UsageError
     from driftlaw.experiments import RunContext, RunOptions
     from driftlaw.experiments import tuning as tuning_module
     from driftlaw.experiments.context import RunResult
-    from driftlaw.experiments.held_out import check_held_out, warn_short_stream
     from driftlaw.hardware import pick_device
     from driftlaw.models import weights_sha256
     from driftlaw.records.tuning_file import check_same_weights, write_tuning
@@ -88,9 +88,10 @@ def tune(
     )
     context, first = RunContext(pick_device(device), data_dir), tuning.specs[0]
     for spec in tuning.specs:
-        check_held_out(context.stream(spec))
+        tuning_module.check_held_out(context.stream(spec).recipe())
     context.check(tuning.specs)
-    if warning := warn_short_stream(len(context.stream(first)), len(context.stream(tuning.benchmark))):
+    lengths = len(context.stream(first)), len(context.stream(tuning.benchmark))
+    if warning := tuning_module.warn_short_stream(*lengths):
         typer.echo(f"driftlaw: ! {warning}", err=True)
     target, folder = out / tuning.file_name, out / first.preset
     sha256 = weights_sha256(context.model(first.model["weights"]))
@@ -105,47 +106,46 @@ def tune(
                 progress = RunProgress(bar, [spec])
                 record = context.run(spec, options, progress)
                 progress.ended(RunResult(spec, record.path))
-            tuning_module.check_trial_weights(record, sha256)
+            if record.header["model"].get("sha256") != sha256:
+                raise UsageError(f"{record.path} was made with other weights of the same name. Choose another --out.")
             records.append(record)
         return records
 
     with progress_bar() as bar:
         task = bar.add_task("trials", total=tuning.max_trials)
-        result = tuning_module.tune(
-            tuning, run_trial, on_trial=lambda so_far: bar.update(task, completed=len(so_far.trials))
-        )
+        for _ in tuning_module.tune(tuning, run_trial):
+            bar.update(task, advance=1)
     # Written at the end only: whoever finds the file may use its settings.
-    document = tuning_module.tuning_document(tuning, result, command=command_line(), folder=folder.name, sha256=sha256)
+    document = tuning_module.tuning_document(tuning, command=command_line(), folder=folder.name, sha256=sha256)
     write_tuning(document, target)
     if as_json:
         print(target.read_text(encoding="utf-8"), end="")
     else:
-        _print(tuning, result, target, preset, model)
+        _print(tuning, target, preset, model)
 
 
-def _print(tuning: Tuning, result: SearchResult, target: Path, preset: str, model: str | None) -> None:
+def _print(tuning: Tuning, target: Path, preset: str, model: str | None) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     from driftlaw.experiments.paper import DATASETS, LAW
-    from driftlaw.experiments.tuning import at_grid_boundary
     from driftlaw.reports.format import short_name
 
-    choice, method = result.choice, tuning.specs[0].method
+    choice, method = tuning.choice, tuning.specs[0].method
     table = Table(box=box.SIMPLE_HEAD, title="Error on held-out corruptions, %", title_style="bold")
     for name in [*tuning.grid, *choice.error_by_domain, "mean"]:
         table.add_column(short_name(name).replace(" ", "\n"), justify="right", no_wrap=True, vertical="bottom")
-    for trial in result.trials:
+    for trial in tuning.trials:
         errors = [f"{error:.1f}" for error in [*trial.error_by_domain.values(), trial.mean_error]]
         table.add_row(*map(str, trial.values.values()), *errors, style="bold green" if trial is choice else "")
     Console().print(table)
     settings = " ".join(f"--set {method}.{name}={value}" for name, value in choice.values.items())
-    print(f"Chosen from {len(result.trials)} trials: {settings}")
-    tied = len(result.tied) - 1
+    print(f"Chosen from {len(tuning.trials)} trials: {settings}")
+    tied = len(tuning.tied) - 1
     if tied and tuning.choose == "lowest":
         print(f"{tied} other trials are not significantly worse. --choose gentlest takes the smallest learning rate.")
-    if names := at_grid_boundary(tuning, choice.values):
+    if names := tuning.at_boundary(choice.values):
         print(f"At the boundary of the grid: {', '.join(names)}. A wider --grid may find better values.")
     print(f"All trials are in {target}.")
     if preset in DATASETS and method == LAW and target.parent.name == "tuning":

@@ -6,10 +6,12 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Any, Literal, cast, get_args
+from typing import Any
 
+import numpy as np
+
+from driftlaw.corruptions import list_corruptions
 from driftlaw.errors import UsageError, unknown_name
-from driftlaw.experiments.held_out import check_corruptions
 from driftlaw.experiments.run_spec import RunSpec, plan_run, preset_with_weights
 from driftlaw.methods import registered_methods
 from driftlaw.records import RunRecord
@@ -21,17 +23,18 @@ from driftlaw.settings import merge, parse, parse_assignments, read_preset
 SWEEPS = 2  # over all settings in a coordinate search; the second rarely changes more than one of them
 FACTORS = {"learning_rate": (0.2, 0.5, 1.0, 2.0), "consistency_weight": (0.3, 1.0, 3.0)}  # times the preset's value
 TAUS = (0.6, 0.8, 1.0, 1.3)
+LONG_ENOUGH = 0.8  # times the length of the benchmark's stream
 STREAM_ROUNDS = 4  # four corruptions four times are about as long as the benchmark's fifteen
 
+SEARCHES = ("coordinate", "grid")
+CHOICES = ("lowest", "gentlest")
+
 Values = dict[str, Any]
-Search = Literal["coordinate", "grid"]
-Choose = Literal["lowest", "gentlest"]
-RunTrial = Callable[[Sequence[RunSpec]], list[RunRecord]]  # one record per run, in the same order
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """A search: the runs of one method with the preset's settings, and the values to try.
+    """A search: the runs of one method with the preset's settings, the values to try, and the trials so far.
 
     Attributes:
         specs: one run per seed, on a stream of held-out corruptions.
@@ -41,25 +44,22 @@ class Tuning:
         search: ``coordinate`` changes one setting at a time, ``grid`` tries all combinations.
         choose: ``lowest`` chooses the trial with the lowest mean error. ``gentlest`` chooses the smallest learning rate
             whose error is not significantly higher (95 % paired bootstrap).
+        trials: finished trials, in order.
     """
 
     specs: tuple[RunSpec, ...]
     grid: Mapping[str, Sequence[Any]]
     start: Values
     benchmark: RunSpec
-    search: Search = "coordinate"
-    choose: Choose = "lowest"
+    search: str = "coordinate"
+    choose: str = "lowest"
+    trials: list[Trial] = field(default_factory=list)
 
     @property
     def file_name(self) -> str:
         """Name of the tuning file: PRESET.json for LAW, PRESET-METHOD.json for other methods."""
         first = self.specs[0]
         return f"{first.preset}.json" if first.method == "law" else f"{first.preset}-{first.method}.json"
-
-    def trial_specs(self, values: Mapping[str, Any]) -> list[RunSpec]:
-        """Return the runs of one trial, one per seed."""
-        label = " ".join(f"{name}={value}" for name, value in values.items())
-        return [replace(spec, settings=merge(spec.settings, values), label=label) for spec in self.specs]
 
     def candidates(self, name: str) -> list[Any]:
         """Return the values of a setting that are tried: those of the grid and the preset's."""
@@ -72,14 +72,6 @@ class Tuning:
             return len({*itertools.product(*self.grid.values()), tuple(self.start.values())})
         return 1 + SWEEPS * sum(len(self.candidates(name)) - 1 for name in self.grid)
 
-
-@dataclass
-class SearchResult:
-    """Trials so far, and the choice among them by the rule ``choose`` of ``Tuning``."""
-
-    choose: Choose = "lowest"
-    trials: list[Trial] = field(default_factory=list)
-
     @property
     def lowest(self) -> Trial:
         """Trial with the lowest error; of equal ones the first, which is closest to the preset."""
@@ -88,7 +80,8 @@ class SearchResult:
     @property
     def tied(self) -> list[Trial]:
         """Trials that are not significantly worse than the lowest, including it."""
-        return [trial for trial in self.trials if bootstrap_interval(_differences(trial, self.lowest))[0] <= 0.0]
+        lowest = np.asarray(self.lowest.errors)
+        return [trial for trial in self.trials if bootstrap_interval(np.asarray(trial.errors) - lowest)[0] <= 0.0]
 
     @property
     def choice(self) -> Trial:
@@ -97,10 +90,14 @@ class SearchResult:
             return self.lowest
         return min(self.tied, key=lambda trial: (trial.values.get("learning_rate", 0.0), trial.mean_error))
 
-
-def _differences(trial: Trial, other: Trial) -> list[list[float]]:
-    rows = zip(trial.errors, other.errors, strict=True)
-    return [[ours - theirs for ours, theirs in zip(*row, strict=True)] for row in rows]
+    def at_boundary(self, values: Mapping[str, Any]) -> list[str]:
+        """Return the numeric settings whose value is the lowest or highest that was tried."""
+        return [
+            name
+            for name, value in values.items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+            if len(tried := self.candidates(name)) > 1 and value in (min(tried), max(tried))
+        ]
 
 
 def plan_tuning(
@@ -130,7 +127,7 @@ def plan_tuning(
         model: weights to use instead of the preset's.
         assignments: values of ``--set``.
     """
-    for kind, value, valid in (("search", search, get_args(Search)), ("value of --choose", choose, get_args(Choose))):
+    for kind, value, valid in (("search", search, SEARCHES), ("value of --choose", choose, CHOICES)):
         if value not in valid:
             raise unknown_name(kind, value, valid)
     specs = plan_run(preset, assignments=assignments, limit=limit, methods=method, seeds=seeds, model=model)
@@ -147,7 +144,7 @@ def plan_tuning(
     values = _parse_grid(grid, method, settings) if grid else _default_grid(method, settings)
     held_out = tuple(replace(spec, preset=name, stream=stream) for spec in specs)
     start = {name: settings[name] for name in values}
-    return Tuning(held_out, values, start, benchmark, cast(Search, search), cast(Choose, choose))
+    return Tuning(held_out, values, start, benchmark, search, choose)
 
 
 def _default_grid(method: str, settings: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
@@ -172,44 +169,41 @@ def _parse_grid(texts: Sequence[str], method: str, settings: Mapping[str, Any]) 
     return grid
 
 
-def tune(
-    tuning: Tuning, run_trial: RunTrial, *, on_trial: Callable[[SearchResult], None] = lambda result: None
-) -> SearchResult:
-    """Search, and return all trials.
+def tune(tuning: Tuning, run_trial: Callable[[Sequence[RunSpec]], list[RunRecord]]) -> Iterator[Trial]:
+    """Search, add every trial to ``tuning.trials`` and yield it.
 
     Args:
         tuning: what to search.
-        run_trial: executes the runs of a trial.
-        on_trial: called after every trial.
+        run_trial: executes the runs of a trial, one per seed, and returns their records in the same order.
     """
-    result = SearchResult(tuning.choose)
-    for values in _all_values(tuning, result):
-        if values not in [trial.values for trial in result.trials]:
-            result.trials.append(_trial(values, run_trial(tuning.trial_specs(values))))
-            on_trial(result)
-    return result
+    for values in _values_to_try(tuning):
+        if values not in [trial.values for trial in tuning.trials]:
+            label = " ".join(f"{name}={value}" for name, value in values.items())
+            specs = [replace(spec, settings=merge(spec.settings, values), label=label) for spec in tuning.specs]
+            tuning.trials.append(_trial(values, run_trial(specs)))
+            yield tuning.trials[-1]
 
 
-def _all_values(tuning: Tuning, result: SearchResult) -> Iterator[Values]:
-    """Yield the values to try. A coordinate search depends on the trials in ``result``, which grows meanwhile."""
+def _values_to_try(tuning: Tuning) -> Iterator[Values]:
+    """Yield the values to try. A coordinate search depends on the trials so far."""
     yield dict(tuning.start)
     if tuning.search == "grid":
         for values in itertools.product(*tuning.grid.values()):
             yield dict(zip(tuning.grid, values, strict=True))
         return
     for _ in range(SWEEPS):
-        before = result.lowest
+        before = tuning.lowest
         for name in tuning.grid:
-            best = result.lowest.values
+            best = tuning.lowest.values
             for value in tuning.candidates(name):
                 yield {**best, name: value}
-        if result.lowest is before:
+        if tuning.lowest is before:
             return
 
 
 def _trial(values: Values, records: Sequence[RunRecord]) -> Trial:
     for record in records:
-        check_corruptions(record.header["stream"]["corruptions"], f"The record {record.path}")
+        check_held_out(record.header["stream"], f"The record {record.path}")
     names = list(records[0].error_by_domain)
     return Trial(
         values=values,
@@ -220,27 +214,48 @@ def _trial(values: Values, records: Sequence[RunRecord]) -> Trial:
     )
 
 
-def at_grid_boundary(tuning: Tuning, values: Mapping[str, Any]) -> list[str]:
-    """Return the numeric settings whose value is the lowest or highest that was tried."""
-    return [
-        name
-        for name, value in values.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-        if len(tried := tuning.candidates(name)) > 1 and value in (min(tried), max(tried))
-    ]
+def check_held_out(recipe: Mapping[str, Any], where: str = "The stream") -> None:
+    """Raise UsageError unless every domain of a stream is a held-out corruption.
+
+    Args:
+        recipe: ``recipe()`` of the stream rather than its preset, because it has resolved names such as 'all'.
+        where: start of the message.
+    """
+    allowed = list_corruptions("held_out")
+    others = [name for name in dict.fromkeys(recipe["corruptions"]) if name not in allowed]
+    if others:
+        is_reported = bool(set(others) & set(list_corruptions()))
+        reason = "on which results are reported" if is_reported else "which are not held-out corruptions"
+        raise UsageError(
+            f"{where} contains {', '.join(others)}, {reason}. Settings may only be tuned on {', '.join(allowed)}. "
+            "Remove the corruptions from the preset and from --set, or name some of these."
+        )
 
 
-def tuning_document(tuning: Tuning, result: SearchResult, *, command: str, folder: str, sha256: str = "") -> Values:
+def warn_short_stream(batches: int, benchmark: int) -> str:
+    """Return a warning if a stream is much shorter than the benchmark's, else an empty string.
+
+    >>> warn_short_stream(800, 750)
+    ''
+    """
+    if batches >= LONG_ENOUGH * benchmark:
+        return ""
+    return (
+        f"The stream has {batches} batches, the benchmark's {benchmark}. Settings that adapt fast win short streams "
+        "and may lose long ones. Remove --limit, or increase --rounds."
+    )
+
+
+def tuning_document(tuning: Tuning, *, command: str, folder: str, sha256: str = "") -> Values:
     """Return the content of a tuning file, see ``driftlaw.records.tuning_file``.
 
     Args:
-        tuning: what was tuned.
-        result: all trials.
+        tuning: the finished search.
         command: command line of the search.
         folder: folder of the records, relative to the file.
         sha256: hash of the model's weights.
     """
-    first, choice, tied = tuning.specs[0], result.choice, result.tied
+    first, choice, tied = tuning.specs[0], tuning.choice, tuning.tied
     settings = merge(first.settings, choice.values)
     return {
         "command": command,
@@ -249,7 +264,7 @@ def tuning_document(tuning: Tuning, result: SearchResult, *, command: str, folde
         # How steps are executed is no result of tuning and must not change how a table is made.
         "settings": {name: value for name, value in settings.items() if name not in EXECUTION_SETTINGS},
         "chosen": choice.values,
-        "at_the_edge": at_grid_boundary(tuning, choice.values),
+        "at_the_edge": tuning.at_boundary(choice.values),
         "mean_error": choice.mean_error,
         "search": tuning.search,
         "choose": tuning.choose,
@@ -258,11 +273,5 @@ def tuning_document(tuning: Tuning, result: SearchResult, *, command: str, folde
         "stream": dict(first.stream),
         "model": dict(first.model) | ({"sha256": sha256} if sha256 else {}),
         "folder": folder,
-        "trials": [trial.to_json(tied=trial in tied) for trial in result.trials],
+        "trials": [trial.to_json(tied=trial in tied) for trial in tuning.trials],
     }
-
-
-def check_trial_weights(record: RunRecord, sha256: str) -> None:
-    """Raise UsageError if a finished trial was made with other weights of the same name."""
-    if record.header["model"].get("sha256") != sha256:
-        raise UsageError(f"{record.path} was made with other weights of the same name. Choose another --out.")

@@ -7,11 +7,9 @@ import pytest
 
 from driftlaw.corruptions import list_corruptions
 from driftlaw.errors import UsageError
-from driftlaw.experiments.held_out import check_held_out
 from driftlaw.experiments.paper import read_tuned
 from driftlaw.experiments.tuning import (
-    at_grid_boundary,
-    check_trial_weights,
+    check_held_out,
     plan_tuning,
     tune,
     tuning_document,
@@ -36,14 +34,15 @@ def synthetic_record(spec, error):
 
 
 def search(plan, error_of):
-    """Search with synthetic errors; return the result and the runs in order."""
+    """Search with synthetic errors; return the runs in order."""
     run = []
 
-    def run_cells(specs):
+    def run_trial(specs):
         run.extend(specs)
         return [synthetic_record(spec, error_of(spec.settings)) for spec in specs]
 
-    return tune(plan, run_cells), run
+    assert list(tune(plan, run_trial)) == plan.trials
+    return run
 
 
 def bowl(settings):
@@ -63,24 +62,25 @@ def test_the_default_grid_is_around_the_presets_values():
 
 def test_coordinate_search_needs_fewer_trials_than_the_grid():
     plan = plan_tuning("embedded")
-    result, run = search(plan, bowl)
-    assert result.choice.values == {"learning_rate": 5e-4, "tau": 0.8, "consistency_weight": 0.1}
-    assert len(run) == len(result.trials) <= plan.max_trials < 4 * 4 * 3
-    assert len({json.dumps(trial.values) for trial in result.trials}) == len(result.trials)
+    run = search(plan, bowl)
+    assert plan.choice.values == {"learning_rate": 5e-4, "tau": 0.8, "consistency_weight": 0.1}
+    assert len(run) == len(plan.trials) <= plan.max_trials < 4 * 4 * 3
+    assert len({json.dumps(trial.values) for trial in plan.trials}) == len(plan.trials)
 
 
 def test_the_presets_values_are_tried_first_even_if_not_in_the_grid():
     for kind in ("coordinate", "grid"):
-        result, _ = search(plan_tuning("embedded", grid=["tau=0.5,0.7"], search=kind), lambda settings: 30)
-        assert result.trials[0].values == {"tau": 1.0}
-        assert result.choice is result.trials[0]  # of equals, the nearest to the preset
+        plan = plan_tuning("embedded", grid=["tau=0.5,0.7"], search=kind)
+        search(plan, lambda settings: 30)
+        assert plan.trials[0].values == {"tau": 1.0}
+        assert plan.choice is plan.trials[0]  # of equals, the nearest to the preset
 
 
 def test_grid_search_tries_every_combination():
     plan = plan_tuning("embedded", grid=["tau=0.6,1.0", "law.learning_rate=5e-4,1e-3"], search="grid")
-    result, run = search(plan, bowl)
+    run = search(plan, bowl)
     assert len(run) == 4 == plan.max_trials
-    assert result.choice.values == {"tau": 0.6, "learning_rate": 5e-4}  # 0.6 and 1.0 are as far from 0.8
+    assert plan.choice.values == {"tau": 0.6, "learning_rate": 5e-4}  # 0.6 and 1.0 are as far from 0.8
 
 
 def trials_with(errors):
@@ -100,10 +100,10 @@ def with_errors(record, errors):
 def test_gentlest_is_the_smallest_learning_rate_that_is_not_significantly_worse(choose, chosen):
     plan = plan_tuning("embedded", grid=["learning_rate=2e-4,5e-4,1e-3,2e-3"], choose=choose)
     errors = {1e-3: [20, 20, 20, 20], 5e-4: [22, 19, 21, 19], 2e-4: [22, 23, 22, 24], 2e-3: [21, 20, 19, 21]}
-    result = tune(plan, trials_with(errors))
-    assert result.choice.values == {"learning_rate": chosen}
-    assert {trial.values["learning_rate"] for trial in result.tied} == {5e-4, 1e-3, 2e-3}
-    document = tuning_document(plan, result, command="driftlaw tune", folder="embedded")
+    list(tune(plan, trials_with(errors)))
+    assert plan.choice.values == {"learning_rate": chosen}
+    assert {trial.values["learning_rate"] for trial in plan.tied} == {5e-4, 1e-3, 2e-3}
+    document = tuning_document(plan, command="driftlaw tune", folder="embedded")
     assert document["choose"] == choose
     assert document["chosen"] == {"learning_rate": chosen}
     assert {trial["tried"]["learning_rate"]: trial["tied"] for trial in document["trials"]}[2e-4] is False
@@ -111,16 +111,14 @@ def test_gentlest_is_the_smallest_learning_rate_that_is_not_significantly_worse(
 
 def test_without_a_learning_rate_gentlest_is_lowest():
     plan = plan_tuning("embedded", grid=["tau=0.6,0.8"], choose="gentlest")
-    result, _ = search(plan, bowl)
-    assert result.choice is result.lowest
+    search(plan, bowl)
+    assert plan.choice is plan.lowest
 
 
 def test_settings_at_the_boundary_of_the_grid_are_listed():
     plan = plan_tuning("embedded", grid=["tau=0.6,0.8", "learning_rate=1e-3", "grouping=tensor,module"])
-    assert at_grid_boundary(plan, {"tau": 0.6, "learning_rate": 1e-3, "grouping": "tensor"}) == ["tau"]
-    assert (
-        at_grid_boundary(plan, {"tau": 0.8, "learning_rate": 1e-3, "grouping": "module"}) == []
-    )  # the preset's is 1.0
+    assert plan.at_boundary({"tau": 0.6, "learning_rate": 1e-3, "grouping": "tensor"}) == ["tau"]
+    assert plan.at_boundary({"tau": 0.8, "learning_rate": 1e-3, "grouping": "module"}) == []  # the preset's is 1.0
 
 
 def test_values_of_any_setting_can_be_tried():
@@ -128,12 +126,12 @@ def test_values_of_any_setting_can_be_tried():
     assert plan.start == {"learning_rate": 1e-3}
     assert plan.file_name == "embedded-tent.json"
     words = plan_tuning("embedded", grid=["grouping=tensor,module"])
-    assert [spec.settings["grouping"] for spec in words.trial_specs({"grouping": "module"})] == ["module"]
+    assert [spec.settings["grouping"] for spec in search(words, lambda settings: 30)] == ["tensor", "module"]
 
 
 def test_the_error_of_a_trial_is_the_mean_over_seeds_and_domains():
     plan = plan_tuning("embedded", grid=["tau=1.0"], seeds="1-2")
-    (trial,) = tune(plan, lambda specs: [synthetic_record(spec, 10 * spec.seed) for spec in specs]).trials
+    (trial,) = tune(plan, lambda specs: [synthetic_record(spec, 10 * spec.seed) for spec in specs])
     assert trial.mean_error == 15.0
     assert trial.error_by_domain == dict.fromkeys(HELD_OUT, 15.0)
     assert len(trial.records) == 2
@@ -167,7 +165,7 @@ def stream_of(plan):
 
 def test_held_out_corruptions_are_the_default():
     stream = stream_of(plan_tuning("embedded"))
-    check_held_out(stream)
+    check_held_out(stream.recipe())
     assert list(dict.fromkeys(batch.domain.name for batch in stream)) == HELD_OUT
 
 
@@ -183,7 +181,7 @@ def test_a_continual_stream_repeats_to_the_length_of_the_benchmark():
 def test_every_benchmark_corruption_is_an_error(corruptions):
     stream = stream_of(plan_tuning("embedded", assignments=[f"stream.corruptions={corruptions}"]))
     with pytest.raises(UsageError, match="on which results are reported"):
-        check_held_out(stream)
+        check_held_out(stream.recipe())
 
 
 @pytest.mark.parametrize("schedule", ["mixed", "gradual", "recurring"])
@@ -192,13 +190,13 @@ def test_benchmark_corruptions_are_found_in_every_schedule(tmp_path, schedule):
     stream = f'[stream]\nschedule = "{schedule}"\ncorruptions = ["spatter", "frost"]\n'
     preset.write_text(f'{stream}[model]\nweights = "wrn_16_1-cifar10"\n')
     with pytest.raises(UsageError, match="The stream contains frost"):
-        check_held_out(stream_of(plan_tuning(str(preset))))
+        check_held_out(stream_of(plan_tuning(str(preset))).recipe())
 
 
 def test_clean_images_are_an_error_and_a_subset_of_the_held_out_is_not():
     with pytest.raises(UsageError, match="not held-out corruptions"):
-        check_held_out(stream_of(plan_tuning("embedded", assignments=["stream.corruptions=clean"])))
-    check_held_out(stream_of(plan_tuning("embedded", assignments=["stream.corruptions=saturate"])))
+        check_held_out(stream_of(plan_tuning("embedded", assignments=["stream.corruptions=clean"])).recipe())
+    check_held_out(stream_of(plan_tuning("embedded", assignments=["stream.corruptions=saturate"])).recipe())
 
 
 def test_a_record_with_benchmark_corruptions_is_an_error():
@@ -208,7 +206,7 @@ def test_a_record_with_benchmark_corruptions_is_an_error():
         return [record]
 
     with pytest.raises(UsageError, match="snow"):
-        tune(plan_tuning("embedded", grid=["tau=1.0"]), smuggled)
+        list(tune(plan_tuning("embedded", grid=["tau=1.0"]), smuggled))
 
 
 # --- document -------------------------------------------------------------------------------------------------
@@ -216,10 +214,8 @@ def test_a_record_with_benchmark_corruptions_is_an_error():
 
 def test_the_document_has_all_trials_and_the_choice(tmp_path):
     plan = plan_tuning("embedded", assignments=["law.grouping=module", "step.precision=bf16"])
-    result, run = search(plan, bowl)
-    write_tuning(
-        tuning_document(plan, result, command="driftlaw tune embedded", folder="embedded"), tmp_path / "a.json"
-    )
+    run = search(plan, bowl)
+    write_tuning(tuning_document(plan, command="driftlaw tune embedded", folder="embedded"), tmp_path / "a.json")
     document = json.loads((tmp_path / "a.json").read_text())
     assert document["chosen"] == {"learning_rate": 5e-4, "tau": 0.8, "consistency_weight": 0.1}
     assert document["settings"] == document["chosen"] | {"grouping": "module"}  # not how a step was run
@@ -246,27 +242,9 @@ def test_another_model_has_its_own_file_and_records():
 @pytest.mark.parametrize("network", [None, "wrn_28_10-longer", "here/longer net.safetensors", "embedded"])
 def test_settings_written_for_a_model_are_read_for_it(tmp_path, network):
     plan = plan_tuning("cifar10-c", model=network)
-    result, _ = search(plan, bowl)
-    document = tuning_document(plan, result, command="driftlaw tune", folder="there", sha256="a" * 64)
+    search(plan, bowl)
+    document = tuning_document(plan, command="driftlaw tune", folder="there", sha256="a" * 64)
     write_tuning(document, tmp_path / plan.file_name)
     for sha256 in ("a" * 64, ""):
         found = read_tuned(tmp_path, "cifar10-c", network, lambda weights, sha256=sha256: sha256)
         assert found == document["settings"]
-
-
-def test_on_trial_is_called_after_every_trial():
-    counts = []
-    plan = plan_tuning("embedded", grid=["tau=0.6,0.8"])
-    tune(
-        plan,
-        lambda specs: [synthetic_record(spec, 10) for spec in specs],
-        on_trial=lambda result: counts.append(len(result.trials)),
-    )
-    assert counts == [1, 2, 3]
-
-
-def test_trials_with_other_weights_are_an_error():
-    record = synthetic_record(plan_tuning("embedded").specs[0], 1)
-    check_trial_weights(record, "a" * 64)
-    with pytest.raises(UsageError, match="other weights"):
-        check_trial_weights(record, "b" * 64)
