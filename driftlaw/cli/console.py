@@ -7,7 +7,6 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,50 +42,44 @@ class RunProgress:
     """
 
     def __init__(self, bar: Progress, specs: Sequence[RunSpec], cost: Callable[[RunSpec], float] | None = None) -> None:
-        self._bar, self._started_at = bar, time.monotonic()
-        self._cost = {spec.record_path(Path()): cost(spec) if cost else 1.0 for spec in specs}
+        self._bar, self._started_at, self._ended = bar, time.monotonic(), 0
+        self._cost = {spec.file_name: cost(spec) if cost else 1.0 for spec in specs}
         self._done = dict.fromkeys(self._cost, 0.0)
-        self._tasks: dict[Path, TaskID] = {}
-        self._steps: dict[Path, int] = {}
-        self._ended = 0
+        self._tasks: dict[str, tuple[TaskID, int]] = {}  # with the number of steps
         self._total = bar.add_task("all runs", total=sum(self._cost.values())) if len(specs) > 1 else None
 
     def started(self, spec: RunSpec, steps: int) -> None:
         """Show the bar of a run, or print that it has started."""
-        key = spec.record_path(Path())
-        self._steps[key] = steps
-        self._tasks[key] = self._bar.add_task(spec.title, total=steps)
+        self._tasks[spec.file_name] = self._bar.add_task(spec.title, total=steps), steps
         if self._bar.disable:
             self._print(f"{spec.title}: started, {steps} steps")
 
     def stepped(self, spec: RunSpec, done: int) -> None:
         """Advance the bars."""
-        key = spec.record_path(Path())
-        self._bar.update(self._tasks[key], completed=done)
-        self._advance(key, done / self._steps[key])
+        task, steps = self._tasks[spec.file_name]
+        self._bar.update(task, completed=done)
+        self._advance(spec, done / steps)
 
     def ended(self, result: RunResult) -> None:
         """Remove the bar of a run and print its error and time, or why it failed."""
         from driftlaw.records import read_record
 
-        key = result.spec.record_path(Path())
-        self._advance(key, 1.0)
-        if key in self._tasks:
-            self._bar.remove_task(self._tasks.pop(key))
+        self._advance(result.spec, 1.0)
+        if result.spec.file_name in self._tasks:
+            self._bar.remove_task(self._tasks.pop(result.spec.file_name)[0])
         self._ended += 1
         outcome = f"failed: {result.problem}"
         if result.record is not None:
             record = read_record(result.record)
-            seconds = record.timing.get("seconds", 0.0)
-            outcome = f"{record.mean_error:.2f} % error, {format_duration(seconds)}"
+            outcome = f"{record.mean_error:.2f} % error, {format_duration(record.timing.get('seconds', 0.0))}"
         done, total = sum(self._done.values()), sum(self._cost.values())
-        left = (time.monotonic() - self._started_at) * (total - done) / done if 0 < done < total else 0.0
-        remaining = f"; about {format_duration(left)} left" if left else ""
-        line = f"[{self._ended}/{len(self._cost)}] {result.spec.title}: {outcome}{remaining}"
-        self._print(line, always=bool(result.problem))
+        if 0 < done < total:
+            left = (time.monotonic() - self._started_at) * (total - done) / done
+            outcome += f"; about {format_duration(left)} left"
+        self._print(f"[{self._ended}/{len(self._cost)}] {result.spec.title}: {outcome}", always=bool(result.problem))
 
-    def _advance(self, key: Path, fraction: float) -> None:
-        self._done[key] = fraction * self._cost[key]
+    def _advance(self, spec: RunSpec, fraction: float) -> None:
+        self._done[spec.file_name] = fraction * self._cost[spec.file_name]
         if self._total is not None:
             self._bar.update(self._total, completed=sum(self._done.values()))
 

@@ -12,18 +12,13 @@ import typer
 from driftlaw import paths
 from driftlaw.cli.options import AsJson, DataDir
 from driftlaw.errors import DataError, UsageError, unknown_name
+from driftlaw.settings import read_toml
 
 app = typer.Typer(name="data", help="List, download and verify datasets.", no_args_is_help=True)
 
-# As in driftlaw.models.PUBLIC_WEIGHTS, which imports torch.
-_WEIGHTS = SimpleNamespace(
-    name="resnet50-imagenet",
-    title="ResNet-50 trained on ImageNet, Keras' first form",
-    num_classes=1000,
-    image_size=(224, 224),
-    licence="MIT",
-    tool="python -m tools.keras_resnet50",
-)
+# driftlaw.models.PUBLIC_WEIGHTS would import torch.
+_WEIGHTS = SimpleNamespace(**read_toml(paths.PACKAGE / "models" / "registry.toml")["weights"][0])
+_WEIGHTS.image_size = (_WEIGHTS.input_size, _WEIGHTS.input_size)
 _TOOL = "'{name}' is made by a tool of the repository. In a checkout of driftlaw, run `{tool}`."
 
 
@@ -120,12 +115,10 @@ def verify(
     problems, checked = _problems(name, data_dir)
     if as_json:
         typer.echo(json.dumps({"name": name, "ok": not problems, "checked": checked, "problems": problems}, indent=2))
-        if problems:
-            raise typer.Exit(1)
-    elif problems:
+        raise typer.Exit(1 if problems else 0)
+    if problems:
         raise DataError(f"'{name}' has problems:" + "".join(f"\n  - {problem}" for problem in problems))
-    else:
-        typer.echo(f"{name}: ok ({checked})")
+    typer.echo(f"{name}: ok ({checked})")
 
 
 def _problems(name: str, data_dir: Path | None) -> tuple[list[str], str]:

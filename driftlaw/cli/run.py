@@ -85,11 +85,10 @@ def run(
 
 
 def _print_plan(specs: Sequence[RunSpec], out: Path, as_json: bool) -> None:
-    rows = [
-        {"method": spec.method, "seed": spec.seed, "settings": spec.settings, "record": str(spec.record_path(out))}
-        for spec in specs
-    ]
-    first = specs[0]
+    first, rows = specs[0], []
+    for spec in specs:
+        record = str(spec.record_path(out))
+        rows.append({"method": spec.method, "seed": spec.seed, "settings": spec.settings, "record": record})
     if as_json:
         print(json.dumps({"stream": first.stream, "source": first.train_data, "model": first.model, "cells": rows}))
         return

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from driftlaw.datasets import dataset_info, load_dataset
+from driftlaw.datasets import load_dataset
 from driftlaw.errors import DriftlawError
 from driftlaw.experiments.run_spec import RunSpec
 from driftlaw.methods import registered_methods
@@ -63,15 +63,12 @@ class AssetInventory:
 
     def train_data(self, spec: RunSpec) -> AssetStatus:
         """Return the status of the training data of a run."""
-        name = spec.train_dataset
 
         def load() -> AssetStatus:
-            if "train" not in dataset_info(name).splits:
-                return AssetStatus(f"{name} has no train split.")
-            load_dataset(name, data_dir=self.data_dir, split="train")
+            load_dataset(spec.train_dataset, data_dir=self.data_dir, split="train")
             return AssetStatus()
 
-        return self._status(f"train {name}", load)
+        return self._status(f"train {spec.train_dataset}", load)
 
     def _status(self, key: str, load: Callable[[], AssetStatus]) -> AssetStatus:
         if key not in self._known:

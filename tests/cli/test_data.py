@@ -157,7 +157,7 @@ def test_public_weights_are_listed_found_and_verified(tmp_path):
         rows = {row["name"]: row for row in json.loads(call("list", "--json", "--data-dir", tmp_path)[1])}
         return rows["resnet50-imagenet"]
 
-    assert (row()["present"], row()["kind"]) == (False, "weights")
+    assert (row()["present"], row()["kind"], row()["image_size"]) == (False, "weights", [224, 224])
     with pytest.raises(DataError, match=r"tools\.keras_resnet50"):
         call("verify", "resnet50-imagenet", "--data-dir", tmp_path)
     path = tmp_path / "weights" / "resnet50-imagenet.safetensors"
@@ -168,12 +168,3 @@ def test_public_weights_are_listed_found_and_verified(tmp_path):
     assert (code, json.loads(text)["file"]) == (0, str(path))
     with pytest.raises(DataError, match="not a complete safetensors file"):
         call("verify", "resnet50-imagenet", "--data-dir", tmp_path)
-
-
-def test_listed_weights_match_the_registry(tmp_path):
-    from driftlaw.models import PUBLIC_WEIGHTS
-
-    rows = [row for row in json.loads(call("list", "--json", "--data-dir", tmp_path)[1]) if row["kind"] == "weights"]
-    assert [(row["name"], row["title"], row["licence"], row["num_classes"], row["image_size"][0]) for row in rows] == [
-        (info.name, info.title, info.licence, info.num_classes, info.input_size) for info in PUBLIC_WEIGHTS.values()
-    ]
