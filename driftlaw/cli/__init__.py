@@ -7,9 +7,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable
-from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -81,9 +79,17 @@ def _options(
 
 def main() -> None:
     """Run the command line. An error becomes one message on stderr and an exit code, a warning of ours one line."""
-    before = signal.signal(signal.SIGTERM, _terminate)
+    # During a run, the evaluator has its own handler, which saves the state first.
+    before, show_other = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED)), warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
+        if issubclass(category, DriftlawWarning):
+            typer.echo(f"driftlaw: ! {message}", err=True)  # without file and line
+        else:
+            show_other(message, category, *location, **more)
+
     with warnings.catch_warnings():
-        warnings.showwarning = _show_warning(warnings.showwarning)
+        warnings.showwarning = show
         try:
             app()
         except (DriftlawError, OSError) as error:
@@ -92,19 +98,3 @@ def main() -> None:
             sys.exit(error.exit_code if isinstance(error, DriftlawError) else 1)
         finally:
             signal.signal(signal.SIGTERM, before)
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    raise SystemExit(TERMINATED)  # during a run, the evaluator has its own handler, which saves the state first
-
-
-def _show_warning(default: Callable[..., None]) -> Callable[..., None]:
-    """Return a function that prints driftlaw's warnings without file and line, and others with ``default``."""
-
-    def show(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
-        if issubclass(category, DriftlawWarning):
-            typer.echo(f"driftlaw: ! {message}", err=True)
-        else:
-            default(message, category, *location, **more)
-
-    return show

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -12,12 +13,12 @@ import typer
 from driftlaw import paths
 from driftlaw.cli.options import AsJson, DataDir
 from driftlaw.errors import DataError, UsageError, unknown_name
-from driftlaw.settings import read_toml
 
 app = typer.Typer(name="data", help="List, download and verify datasets.", no_args_is_help=True)
 
 # driftlaw.models.PUBLIC_WEIGHTS would import torch.
-_WEIGHTS = SimpleNamespace(**read_toml(paths.PACKAGE / "models" / "registry.toml")["weights"][0])
+_REGISTRY = tomllib.loads((paths.PACKAGE / "models" / "registry.toml").read_text(encoding="utf-8"))
+_WEIGHTS = SimpleNamespace(**_REGISTRY["weights"][0])
 _WEIGHTS.image_size = (_WEIGHTS.input_size, _WEIGHTS.input_size)
 _TOOL = "'{name}' is made by a tool of the repository. In a checkout of driftlaw, run `{tool}`."
 

@@ -68,13 +68,13 @@ def tune(
     from driftlaw.cli.console import RunProgress, command_line, progress_bar
     from driftlaw.errors import UsageError
     from driftlaw.experiments import RunContext, RunOptions
-    from driftlaw.experiments import tuning as tuning_module
     from driftlaw.experiments.context import RunResult
+    from driftlaw.experiments.tuning import check_held_out, plan_tuning, run_search, tuning_document, warn_short_stream
     from driftlaw.hardware import pick_device
     from driftlaw.models import weights_sha256
     from driftlaw.records.tuning_file import check_same_weights, write_tuning
 
-    tuning = tuning_module.plan_tuning(
+    tuning = plan_tuning(
         preset,
         method=method,
         grid=grid or (),
@@ -88,10 +88,9 @@ def tune(
     )
     context, first = RunContext(pick_device(device), data_dir), tuning.specs[0]
     for spec in tuning.specs:
-        tuning_module.check_held_out(context.stream(spec).recipe())
+        check_held_out(context.stream(spec).recipe())
     context.check(tuning.specs)
-    lengths = len(context.stream(first)), len(context.stream(tuning.benchmark))
-    if warning := tuning_module.warn_short_stream(*lengths):
+    if warning := warn_short_stream(len(context.stream(first)), len(context.stream(tuning.benchmark))):
         typer.echo(f"driftlaw: ! {warning}", err=True)
     target, folder = out / tuning.file_name, out / first.preset
     sha256 = weights_sha256(context.model(first.model["weights"]))
@@ -113,10 +112,10 @@ def tune(
 
     with progress_bar() as bar:
         task = bar.add_task("trials", total=tuning.max_trials)
-        for _ in tuning_module.tune(tuning, run_trial):
+        for _ in run_search(tuning, run_trial):
             bar.update(task, advance=1)
     # Written at the end only: whoever finds the file may use its settings.
-    document = tuning_module.tuning_document(tuning, command=command_line(), folder=folder.name, sha256=sha256)
+    document = tuning_document(tuning, command=command_line(), folder=folder.name, sha256=sha256)
     write_tuning(document, target)
     if as_json:
         print(target.read_text(encoding="utf-8"), end="")

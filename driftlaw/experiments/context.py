@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from driftlaw import evaluation
-from driftlaw.base import Adapter
 from driftlaw.components.cache import cache_dir
 from driftlaw.components.train_data import TrainData
 from driftlaw.datasets import load_dataset
@@ -133,18 +132,14 @@ class RunContext:
             self._train_data[name] = TrainData(images, cache_dir(self.data_dir))
         return self._train_data[name]
 
-    def adapter(self, spec: RunSpec, model: nn.Module, train_data: TrainData | None) -> Adapter:
-        """Return an adapter with the method and settings of a run, around a copy of the model."""
-        used = train_data if spec.needs_train_data else None
-        return make_adapter(spec.method, model, spec.settings, seed=spec.seed, train_data=used)
-
     def check(self, specs: Sequence[RunSpec]) -> None:
         """Raise an error if the model, stream and methods of runs on one stream and model do not fit together."""
         first = specs[0]
         model, stream = self.model(first.model["weights"]), make_stream(first.stream, data_dir=self.data_dir)
         train_data = self.train_data(specs, stream)
         for spec in {spec.method: spec for spec in specs}.values():
-            self.adapter(spec, model, train_data)
+            used = train_data if spec.needs_train_data else None
+            make_adapter(spec.method, model, spec.settings, seed=spec.seed, train_data=used)
         check_classes(model, stream)
 
     def run(self, spec: RunSpec, options: RunOptions, listener: ProgressListener | None = None) -> RunRecord:
@@ -157,7 +152,8 @@ class RunContext:
         """
         model, stream, path = self.model(spec.model["weights"]), self.stream(spec), spec.record_path(options.out)
         check_classes(model, stream)
-        adapter = self.adapter(spec, model, self.train_data([spec], stream))
+        train_data = self.train_data([spec], stream)
+        adapter = make_adapter(spec.method, model, spec.settings, seed=spec.seed, train_data=train_data)
         if options.overwrite:
             if path.exists():
                 RecordWriter(path).close()  # raises an error if another process is writing it

@@ -158,13 +158,13 @@ def plan_run(
         >>> [(spec.method, spec.seed) for spec in plan_run("embedded", methods="law", seeds="1-2")]
         [('law', 1), ('law', 2)]
     """
-    tables, changes = read_preset(preset), parse_assignments(assignments)
+    tables, changes, valid = read_preset(preset), parse_assignments(assignments), list_methods()
     for name, table in changes.items():
         if not isinstance(table, dict):
             raise UsageError(f"--set {name}={table} does not name a setting. Expected {name}.SETTING={table}.")
     stream = merge(tables.get("stream", {}), changes.pop("stream", {}))
-    train_data = stream.pop("source", None)  # name of this key in earlier versions
-    train_data = stream.pop("train_data", train_data)
+    old_spelling = stream.pop("source", None)
+    train_data = stream.pop("train_data", old_spelling)
     if limit is not None:
         stream["limit"] = limit
     model_table = merge(tables.get("model", {}), changes.pop("model", {}))
@@ -178,9 +178,8 @@ def plan_run(
         raise UsageError(
             f"The preset {preset} does not name weights. Add them under [model], or pass --set model.weights=PATH."
         )
-    chosen = methods.split(",") if methods else list(tables.get("methods", {})) or list_methods()
+    chosen = methods.split(",") if methods else list(tables.get("methods", {})) or valid
     common = merge(tables.get("step", {}), changes.pop("step", {}))
-    valid = list_methods()
     for name in [*chosen, *changes]:
         if name not in valid:
             raise unknown_name("method", name, valid if name in chosen else [*valid, "step", "stream", "model"])

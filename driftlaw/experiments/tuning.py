@@ -169,7 +169,7 @@ def _parse_grid(texts: Sequence[str], method: str, settings: Mapping[str, Any]) 
     return grid
 
 
-def tune(tuning: Tuning, run_trial: Callable[[Sequence[RunSpec]], list[RunRecord]]) -> Iterator[Trial]:
+def run_search(tuning: Tuning, run_trial: Callable[[Sequence[RunSpec]], list[RunRecord]]) -> Iterator[Trial]:
     """Search, add every trial to ``tuning.trials`` and yield it.
 
     Args:

@@ -11,7 +11,7 @@ from driftlaw.experiments.paper import read_tuned
 from driftlaw.experiments.tuning import (
     check_held_out,
     plan_tuning,
-    tune,
+    run_search,
     tuning_document,
 )
 from driftlaw.records import RunRecord
@@ -41,7 +41,7 @@ def search(plan, error_of):
         run.extend(specs)
         return [synthetic_record(spec, error_of(spec.settings)) for spec in specs]
 
-    assert list(tune(plan, run_trial)) == plan.trials
+    assert list(run_search(plan, run_trial)) == plan.trials
     return run
 
 
@@ -100,7 +100,7 @@ def with_errors(record, errors):
 def test_gentlest_is_the_smallest_learning_rate_that_is_not_significantly_worse(choose, chosen):
     plan = plan_tuning("embedded", grid=["learning_rate=2e-4,5e-4,1e-3,2e-3"], choose=choose)
     errors = {1e-3: [20, 20, 20, 20], 5e-4: [22, 19, 21, 19], 2e-4: [22, 23, 22, 24], 2e-3: [21, 20, 19, 21]}
-    list(tune(plan, trials_with(errors)))
+    list(run_search(plan, trials_with(errors)))
     assert plan.choice.values == {"learning_rate": chosen}
     assert {trial.values["learning_rate"] for trial in plan.tied} == {5e-4, 1e-3, 2e-3}
     document = tuning_document(plan, command="driftlaw tune", folder="embedded")
@@ -131,7 +131,7 @@ def test_values_of_any_setting_can_be_tried():
 
 def test_the_error_of_a_trial_is_the_mean_over_seeds_and_domains():
     plan = plan_tuning("embedded", grid=["tau=1.0"], seeds="1-2")
-    (trial,) = tune(plan, lambda specs: [synthetic_record(spec, 10 * spec.seed) for spec in specs])
+    (trial,) = run_search(plan, lambda specs: [synthetic_record(spec, 10 * spec.seed) for spec in specs])
     assert trial.mean_error == 15.0
     assert trial.error_by_domain == dict.fromkeys(HELD_OUT, 15.0)
     assert len(trial.records) == 2
@@ -206,7 +206,7 @@ def test_a_record_with_benchmark_corruptions_is_an_error():
         return [record]
 
     with pytest.raises(UsageError, match="snow"):
-        list(tune(plan_tuning("embedded", grid=["tau=1.0"]), smuggled))
+        list(run_search(plan_tuning("embedded", grid=["tau=1.0"]), smuggled))
 
 
 # --- document -------------------------------------------------------------------------------------------------
