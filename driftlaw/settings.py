@@ -113,15 +113,11 @@ def parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
             table = table.setdefault(parent, {})
             if not isinstance(table, dict):
                 raise UsageError(f"--set {assignment}: '{parent}' already has a value and cannot also be a table.")
-        table[name] = _parse_value(text.strip())
+        try:
+            table[name] = tomllib.loads(f"value = {text.strip()}")["value"]
+        except tomllib.TOMLDecodeError:
+            table[name] = text.strip()
     return tables
-
-
-def _parse_value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:

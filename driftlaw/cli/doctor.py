@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 from driftlaw.cli.options import AsJson
 
@@ -48,23 +49,17 @@ def _findings() -> Iterator[tuple[str, str]]:
         "C++ compiler",
         "installed" if has_cpp_compiler() else "not found; on a CPU, compiled=true has no effect without one",
     )
-    yield "data folder", _describe_folder(data_dir())
+    folder = data_dir()
+    state = "does not exist yet; set $DRIFTLAW_DATA or --data-dir to use another"
+    if folder.exists():
+        state = f"{shutil.disk_usage(folder).free / 2**30:.0f} GiB free"
+    yield "data folder", f"{folder} ({state})"
     yield "weights", ", ".join(list_weights()) or "none"
     for name, extra in EXTRAS.items():
         yield name, _describe_package(name, extra)
 
 
-def _describe_folder(path: Path) -> str:
-    import shutil
-
-    if not path.exists():
-        return f"{path} (does not exist yet; set $DRIFTLAW_DATA or --data-dir to use another)"
-    return f"{path} ({shutil.disk_usage(path).free / 2**30:.0f} GiB free)"
-
-
 def _describe_package(name: str, extra: str) -> str:
-    import importlib
-
     try:
         module = importlib.import_module(name)
     except (ImportError, RuntimeError) as error:  # torchvision raises RuntimeError if built for another torch

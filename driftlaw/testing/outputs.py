@@ -42,10 +42,10 @@ def logits_and_diagnostics_are_valid(method: MethodUnderTest) -> None:
     for index in range(3):
         output = adapter.step(make_images(index))
         expect(isinstance(output, StepOutput), f"update() returned a {type(output).__name__}, expected a StepOutput.")
-        _expect_logits(output.logits, BATCH, torch.float32)
+        _expect_logits(output.logits)
         _expect_diagnostics(adapter, output)
-    _expect_logits(adapter(make_images(3)), BATCH, torch.float32)
-    _expect_logits(adapter.predict(make_images(3)), BATCH, torch.float32)
+    _expect_logits(adapter(make_images(3)))
+    _expect_logits(adapter.predict(make_images(3)))
 
 
 def predicts_before_update(method: MethodUnderTest) -> None:
@@ -96,7 +96,7 @@ def single_image_works_or_is_rejected(method: MethodUnderTest) -> None:
         expect(bool(str(error)), "A batch of one image was rejected with an empty message.")
         expect_same(before, state_of(adapter), "A batch of one image was rejected, but changed {}.")
     else:
-        _expect_logits(logits, 1, torch.float32)
+        _expect_logits(logits, 1)
 
 
 def model_without_norm_layers_works_or_is_rejected(method: MethodUnderTest) -> None:
@@ -107,7 +107,7 @@ def model_without_norm_layers_works_or_is_rejected(method: MethodUnderTest) -> N
         expect(bool(str(error)), "A model without normalisation layers was rejected with an empty message.")
     else:
         for logits in results:
-            _expect_logits(logits, BATCH, torch.float32)
+            _expect_logits(logits)
 
 
 def rejects_invalid_input(method: MethodUnderTest) -> None:
@@ -125,7 +125,7 @@ def supports_float64(method: MethodUnderTest) -> None:
     """A float64 model is adapted in float64."""
     adapter = method.adapter(tiny_model().double())
     for index in range(2):
-        _expect_logits(adapter(make_images(index, dtype=torch.float64)), BATCH, torch.float64)
+        _expect_logits(adapter(make_images(index, dtype=torch.float64)), dtype=torch.float64)
     changed = [name for name, value in adapter.model.named_parameters() if value.dtype != torch.float64]
     expect_none(changed, "Parameters of a float64 model changed their dtype: {}.")
 
@@ -137,7 +137,7 @@ def _steps_within(context: AbstractContextManager[Any], adapter: Adapter) -> dic
     return {"logits": logits + run_batches(adapter, range(2, 3)), "state": state_of(adapter)}
 
 
-def _expect_logits(logits: Tensor, count: int, dtype: torch.dtype) -> None:
+def _expect_logits(logits: Tensor, count: int = BATCH, dtype: torch.dtype = torch.float32) -> None:
     expect(isinstance(logits, Tensor), f"The result is a {type(logits).__name__}, expected a tensor of logits.")
     shape = tuple(logits.shape)
     expect(shape == (count, CLASSES), f"Logits have shape {shape}, expected {(count, CLASSES)}: one row per image.")
