@@ -2,7 +2,7 @@
 
 import copy
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from driftlaw.errors import UsageError
+
+Stats = dict[_BatchNorm, tuple[Tensor | None, Tensor | None]]  # mean and variance by layer
 
 
 def batch_norm_layers(model: nn.Module) -> list[_BatchNorm]:
@@ -99,7 +101,7 @@ def fixed_batch_stats(model: nn.Module, images: Tensor) -> Iterator[None]:
             vars(layer).update(attributes)
 
 
-def _store_stats(stats: Mapping[_BatchNorm, tuple[Tensor | None, Tensor | None]]) -> None:
+def _store_stats(stats: Stats) -> None:
     """Make layers normalize with the given statistics; attributes are replaced and not changed in place."""
     for layer, (mean, variance) in stats.items():
         layer.eval()
@@ -109,11 +111,9 @@ def _store_stats(stats: Mapping[_BatchNorm, tuple[Tensor | None, Tensor | None]]
 
 
 @torch.no_grad()
-def _measure(
-    model: nn.Module, layers: list[_BatchNorm], images: Tensor
-) -> dict[_BatchNorm, tuple[Tensor | None, Tensor | None]]:
+def _measure(model: nn.Module, layers: list[_BatchNorm], images: Tensor) -> Stats:
     """Return the statistics that each layer normalizes ``images`` with; layers that are not called keep theirs."""
-    stats = {layer: (layer.running_mean, layer.running_var) for layer in layers}
+    stats: Stats = {layer: (layer.running_mean, layer.running_var) for layer in layers}
 
     def measure(layer: _BatchNorm, args: tuple[Tensor, ...]) -> None:
         mixing = _mixing_hook(layer)
@@ -151,7 +151,7 @@ def freeze_batch_stats(model: nn.Module, images: Tensor | None) -> nn.Module:
     """
     frozen = copy.deepcopy(model)
     layers = [layer for layer in batch_norm_layers(frozen) if uses_batch_stats(layer)]
-    stored = {layer: (layer.running_mean, layer.running_var) for layer in layers}
+    stored: Stats = {layer: (layer.running_mean, layer.running_var) for layer in layers}
     _store_stats(stored if images is None else _measure(frozen, layers, images))
     for layer in layers:
         layer.track_running_stats = True
