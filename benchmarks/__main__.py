@@ -12,14 +12,15 @@ from benchmarks import options
 from benchmarks.options import ProgressCallback, command_line, report_result
 from benchmarks.step_commands import diagnostics, memory, roofline, scaling, step
 from benchmarks.train.command import train
+from benchmarks.tune.command import tune
 
 app = typer.Typer(
-    help="Measure time, memory and errors of driftlaw's methods; train source models.",
+    help="Measure time, memory and errors of driftlaw's methods; train source models; tune settings.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (step, memory, scaling, roofline, diagnostics, train):
+for command in (step, memory, scaling, roofline, diagnostics, train, tune):
     app.command()(command)
 
 

@@ -4,8 +4,6 @@
 a function accept its old keywords. CHANGELOG.md has the migration guide.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import warnings

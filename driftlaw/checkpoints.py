@@ -1,7 +1,5 @@
 """Checkpoints of work in progress: atomic writes, safe reads, and interrupts that wait until one is written."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Exceptions and warnings of driftlaw, with the exit code of each, and functions that phrase common errors."""
 
-from __future__ import annotations
-
 import difflib
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """Files: atomic writes, errors about full disks, and checksums."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

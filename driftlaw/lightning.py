@@ -1,7 +1,5 @@
 """Lightning callback that adapts the model of a LightningModule during ``test`` and ``predict``."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

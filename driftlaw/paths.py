@@ -1,7 +1,5 @@
 """Paths: the user's data directory, and the files in the package."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

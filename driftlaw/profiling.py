@@ -1,7 +1,5 @@
 """Profiling of a step: wall-clock time, FLOPs and peak memory."""
 
-from __future__ import annotations
-
 import resource
 import sys
 import time

@@ -1,7 +1,5 @@
 """Settings from TOML files, presets and ``--set key=value``: typed, immutable, and without unknown keys."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

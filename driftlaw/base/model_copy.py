@@ -1,7 +1,5 @@
 """The adapter's own copy of the caller's model: unwrapped, frozen, returning plain logits."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Small batches: settings for batch statistics, a window of recent images, fallback to stored statistics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """State of an adapter: snapshot, restore, checked loading, and what optimizers need for both."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self

@@ -1,7 +1,5 @@
 """Data types that packages exchange: Domain, Batch, Stream and StepOutput."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Command line, one file per command. Commands import torch themselves, so that ``--help`` is fast."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
@@ -20,10 +18,9 @@ from driftlaw.cli.doctor import doctor
 from driftlaw.cli.export import export
 from driftlaw.cli.list import list_command
 from driftlaw.cli.report import report
+from driftlaw.cli.repository import repository_command
 from driftlaw.cli.reproduce import reproduce
 from driftlaw.cli.run import run
-from driftlaw.cli.train import train
-from driftlaw.cli.tune import tune
 from driftlaw.errors import DriftlawError, DriftlawWarning
 
 INTERRUPTED, TERMINATED = 130, 143  # exit codes after Ctrl-C and SIGTERM, as shells report them
@@ -56,10 +53,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, reproduce, tune, report, corrupt, export, check, doctor):
+for command in (run, reproduce, report, corrupt, export, check, doctor):
     app.command()(command)
 app.command("list")(list_command)
-app.command(hidden=True, add_help_option=False, context_settings={"ignore_unknown_options": True})(train)
+for name in ("train", "tune"):
+    settings = {"ignore_unknown_options": True}
+    app.command(name, hidden=True, add_help_option=False, context_settings=settings)(repository_command(name))
 app.add_typer(data_app, name="data")
 
 

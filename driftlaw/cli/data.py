@@ -1,7 +1,5 @@
 """`driftlaw data`: list, download and verify datasets, archives of corrupted images and public weights."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``driftlaw doctor``: what this machine supports, and which optional packages are missing."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import shutil

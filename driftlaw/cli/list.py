@@ -1,7 +1,5 @@
 """``driftlaw list``: names of methods, models, weights, datasets, corruptions and presets."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Annotated, Any

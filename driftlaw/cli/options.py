@@ -1,7 +1,5 @@
 """Command-line options that several commands share, each with one help text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``driftlaw report``: tables, figures and pages from run records."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Blur: defocus, glass, motion, zoom and Gaussian."""
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """Contact sheet: one image under every corruption at every severity."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont

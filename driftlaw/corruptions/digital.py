@@ -1,7 +1,5 @@
 """Digital processing: contrast, saturation, elastic transform and pixelation."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Frost: blends the images with random crops of real photographs of frost."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """JPEG compression and decompression of whole batches: baseline, 4:2:0, bit-equal with libjpeg's defaults."""
 
-from __future__ import annotations
-
 import math
 import tomllib
 from functools import lru_cache

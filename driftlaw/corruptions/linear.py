@@ -4,8 +4,6 @@ A matrix product may add in a different order for another batch size or device. 
 2⁻¹⁰ and weights are multiples of 2⁻¹⁶. No addition in float64 rounds, and an image gets the same bits in any batch.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable

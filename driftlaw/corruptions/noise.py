@@ -1,7 +1,5 @@
 """Sensor noise: Gaussian, shot, impulse and speckle noise."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Corruption of a batch: checks the arguments, splits the batch into chunks and corrupts each of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

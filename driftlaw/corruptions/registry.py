@@ -1,7 +1,5 @@
 """Registry of corruptions: names and the parameters of the five severities (``registry.toml``), without torch."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Counter-based random numbers that depend on the image, not on its position in a batch."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from functools import lru_cache

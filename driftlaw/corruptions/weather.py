@@ -1,7 +1,5 @@
 """Weather: snow, frost, fog and brightness."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import torch

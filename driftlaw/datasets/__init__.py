@@ -1,7 +1,5 @@
 """Clean labelled images and archives of corrupted images: find, download, verify, read. Loading never downloads."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The official pickle layout of CIFAR-10 and CIFAR-100, read without executing code from the pickles."""
 
-from __future__ import annotations
-
 import os
 import pickle
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Download of datasets: resumed after interruptions, verified by sha256, unpacked safely."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import os

@@ -1,7 +1,5 @@
 """The embedded test set: 2,000 CIFAR-10 test images that ship with the package (``tools/make_embedded.py``)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Archives in the ImageNet-C layout: ``<corruption>/<severity>/<class>/*.JPEG``, read on access."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Image files as arrays, decoded by a small thread pool."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

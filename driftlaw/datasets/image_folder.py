@@ -1,7 +1,5 @@
 """Datasets in folders of images, with one sub-folder per class; images are read on access."""
 
-from __future__ import annotations
-
 import os
 import re
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Search for ImageNet's class folders in the data directory."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

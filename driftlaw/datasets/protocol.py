@@ -1,7 +1,5 @@
 """The ``ImageDataset`` protocol of clean labelled images, and its in-memory implementation."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property

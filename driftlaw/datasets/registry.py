@@ -1,7 +1,5 @@
 """Known datasets and archives of corrupted images, described in ``registry.toml``."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tomllib

@@ -1,7 +1,5 @@
 """Adapter that makes a torch ``Dataset`` of (image, label) an ``ImageDataset``."""
 
-from __future__ import annotations
-
 import hashlib
 from functools import cached_property
 from typing import Any

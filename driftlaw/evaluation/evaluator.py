@@ -1,7 +1,5 @@
 """Evaluator: runs an adapter over a labelled stream and writes a record."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime

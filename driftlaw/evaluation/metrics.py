@@ -1,7 +1,5 @@
 """Optional metrics of a run besides its error: calibration, forgetting and parameter drift."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, pairwise

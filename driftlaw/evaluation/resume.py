@@ -1,7 +1,5 @@
 """Record of a run in progress: lines, checkpoints and resuming."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Compilation with torch.compile, for steps that may run backward twice through the same graph."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """CUDA engine: separate weights per pass, two streams inside a captured step, one joint backward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Executor: runs the steps of one adapter with the engine, precision and memory format that fit model and device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

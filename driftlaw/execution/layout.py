@@ -1,7 +1,5 @@
 """Memory format: channels-last where it is faster, contiguous where a network needs it."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """A re-entrant lock that can be copied, pickled and inherited by a forked process."""
 
-from __future__ import annotations
-
 import os
 import threading
 import weakref

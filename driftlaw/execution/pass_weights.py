@@ -5,8 +5,6 @@ every use: hundreds of tiny kernels per step, dominated by launch overhead. Givi
 cast with one ``foreach`` call, lets the step add all gradients with one ``foreach`` call.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Plan: the random numbers and decisions of one step, made on the host before the step runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

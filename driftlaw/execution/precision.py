@@ -1,7 +1,5 @@
 """Precision: bf16 autocast for the passes of a network, and exceptions from it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 

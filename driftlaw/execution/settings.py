@@ -1,7 +1,5 @@
 """Settings of execution: precision, memory format, CUDA graphs, parallel passes, compilation."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer

@@ -5,8 +5,6 @@ Running the two passes in two threads, each with half of torch's threads, synchr
 Compiled models may use a third thread for the third backward pass.
 """
 
-from __future__ import annotations
-
 import contextvars
 import functools
 import os

@@ -4,8 +4,6 @@ A method says what is computed: a loss of two predictions, and a probe of the fi
 where. All engines compute the same function up to rounding; ``sequential`` is the definition.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""Experiments: the paper's tables and figures as lists of runs, their execution, and tuning on held-out corruptions."""
+"""Experiments: the paper's tables and figures as lists of runs and their execution."""
 
 from driftlaw._deprecated import add_old_names
 from driftlaw.experiments.context import RunContext, RunOptions

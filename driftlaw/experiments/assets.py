@@ -1,7 +1,5 @@
 """Inventory of the models, streams and training data that are available on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

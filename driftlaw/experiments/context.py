@@ -1,7 +1,5 @@
 """Run context: executes runs on one device and keeps the model, images and training data of the last run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """The paper's tables and figures as variations of a benchmark's preset. ``paper.toml`` lists them."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

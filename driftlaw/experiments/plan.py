@@ -1,7 +1,5 @@
 """Execution plan of an experiment: which runs are finished, reusable, to run, or skipped because data is missing."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

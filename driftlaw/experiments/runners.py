@@ -1,7 +1,5 @@
 """Runners: execute runs in this process or in worker processes, and report their progress to a listener."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """Export of an adapter or model: fix the statistics, fold BatchNorm, write the file, read it back and compare."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

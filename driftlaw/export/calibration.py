@@ -1,7 +1,5 @@
 """Choice of the images from which BatchNorm statistics of an exported model are computed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal

@@ -1,7 +1,5 @@
 """File formats for exported models, and how each is written and run: torch.export, ONNX, safetensors."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """The part of an adapter that produces logits: one of its models, or several combined as the method does."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Adapters from saved files: a state dict, or the checkpoint of an interrupted run."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Mapping

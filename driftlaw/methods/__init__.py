@@ -1,7 +1,5 @@
 """Methods of test-time adaptation, one file each. A method is registered when its file is imported."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 

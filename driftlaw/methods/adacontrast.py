@@ -1,7 +1,5 @@
 """AdaContrast: nearest-neighbour pseudo-labels and contrastive learning (Chen et al., CVPR 2022), online."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Auto-RGN: learning rates by relative gradient norm (Lee et al., Surgical fine-tuning, ICLR 2023), without labels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """CoTTA: a student learns from an augmentation-averaged teacher and is partly restored (Wang et al., CVPR 2022)."""
 
-from __future__ import annotations
-
 from functools import reduce
 from typing import Any, Literal, NamedTuple
 

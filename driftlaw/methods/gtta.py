@@ -1,7 +1,5 @@
 """GTTA-MIX: gradual test-time adaptation through mixed images (Marsden, Döbler and Yang, arXiv:2208.07736, 2022)."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import torch

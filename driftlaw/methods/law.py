@@ -1,7 +1,5 @@
 """LAW: Layer-wise Auto-Weighting for non-stationary test-time adaptation (Park et al., WACV 2024)."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, ClassVar, Literal
 

@@ -3,8 +3,6 @@
 It is not part of the paper. ``fisher_every=1`` is the paper's step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """BN-1: BatchNorm statistics of the current batch (Schneider et al., NeurIPS 2020; Nado et al., 2020)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

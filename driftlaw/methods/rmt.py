@@ -1,7 +1,5 @@
 """RMT: robust mean teacher with class prototypes and replay (Döbler, Marsden and Yang, CVPR 2023)."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any, Literal

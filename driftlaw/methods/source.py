@@ -1,7 +1,5 @@
 """Source: the model without adaptation, the reference of every table."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Surgical tuning: TENT, or full fine-tuning, in selected stages (Park et al., WACV 2024, Figure 1a)."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import NonNegativeInt, PositiveFloat

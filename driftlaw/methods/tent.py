@@ -1,7 +1,5 @@
 """TENT: entropy minimisation over the scale and shift of norm layers (Wang et al., ICLR 2021)."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import PositiveFloat

@@ -1,7 +1,5 @@
 """State dicts of other projects: names used by RobustBench, AugMix, TTT++ and torchvision."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """BatchNorm folding for inference: into the convolution before it, or into a fixed scale and shift."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Models of torchvision, timm and transformers behind driftlaw's normalisation; no other module imports these."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Callable

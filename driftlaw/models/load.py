@@ -1,7 +1,5 @@
 """Loading and saving of weights: safetensors files with metadata, and checkpoints of other projects."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import hashlib

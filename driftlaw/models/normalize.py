@@ -1,7 +1,5 @@
 """Input normalisation as the first layer of a model, so that images are in [0, 1] everywhere else."""
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections.abc import Mapping, Sequence

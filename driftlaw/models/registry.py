@@ -1,7 +1,5 @@
 """Known models by name: ``wrn_28_10`` is a Wide ResNet of depth 28 and width 10."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Bottleneck ResNets (He et al., CVPR 2016): torchvision's form, Keras' first form, and a form for CIFAR."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """ResNeXt for small images (Xie et al., CVPR 2017), with the structure and names of AugMix's network."""
 
-from __future__ import annotations
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Wide residual networks of any depth and width for small images (Zagoruyko & Komodakis, BMVC 2016)."""
 
-from __future__ import annotations
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 

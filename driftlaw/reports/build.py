@@ -1,7 +1,5 @@
 """Reports from records: result tables become a document, which is rendered to one of several formats."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from driftlaw.errors import UsageError, unknown_name

@@ -1,7 +1,5 @@
 """Optional columns of a report: calibration, forgetting, rounds, worst window, recovery, drift and cost."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Tables and notes of a document, made from result tables: numbers become text here, once for all formats."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Figures of a report: error along the stream and by round, layer weights, and cost."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, groupby, pairwise

@@ -1,7 +1,5 @@
 """Protocol of a run: what must agree for two runs to be comparable, and its description in words."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence

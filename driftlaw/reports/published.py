@@ -4,8 +4,6 @@ The numbers are transcribed in ``published/*.toml``, one file per table of the p
 contains how the paper ran its streams.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

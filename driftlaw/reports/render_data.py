@@ -1,7 +1,5 @@
 """CSV (one line per run) and JSON (the whole report) with unformatted numbers."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

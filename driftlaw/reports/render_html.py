@@ -1,7 +1,5 @@
 """HTML renderer: one self-contained file with tables, figures, settings and records."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

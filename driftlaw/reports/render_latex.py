@@ -1,7 +1,5 @@
 """LaTeX renderer: booktabs tables as in papers, lowest errors in bold, second lowest underlined."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from string import Template
 

@@ -1,7 +1,5 @@
 """Markdown renderer: lowest errors in bold, second lowest underlined."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Terminal renderer: one line per domain and one column per method, split into several tables if necessary."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal

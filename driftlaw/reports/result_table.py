@@ -1,7 +1,5 @@
 """Result tables: errors per method and domain with their ranks, as numbers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Paired differences between methods, with bootstrap intervals over domains and seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """SVG drawings with matplotlib: the same bytes for the same data, in the colors of the page they are placed in."""
 
-from __future__ import annotations
-
 import io
 import re
 import warnings

@@ -1,7 +1,5 @@
 """Records grouped into result tables: one table per protocol, one row per method and settings, ranked."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

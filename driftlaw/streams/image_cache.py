@@ -1,7 +1,5 @@
 """Images of a domain by dataset index: read from an archive, or corrupted on the fly and cached."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

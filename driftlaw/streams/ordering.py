@@ -1,7 +1,5 @@
 """Order of the images within a domain: seeded permutations of dataset indices."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

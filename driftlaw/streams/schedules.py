@@ -1,7 +1,5 @@
 """Schedules: the order of the domains of a stream."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from driftlaw.base import Domain

@@ -1,7 +1,5 @@
 """Settings of a stream."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator

@@ -1,7 +1,5 @@
 """The list of conformance checks, and ``check_method``, which runs them on one method."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Callable, Collection, Mapping

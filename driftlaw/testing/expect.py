@@ -1,7 +1,5 @@
 """Assertions of the conformance checks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

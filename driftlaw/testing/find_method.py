@@ -1,7 +1,5 @@
 """Find the class of a method from the class itself, a registered name, or a .py file that defines one method."""
 
-from __future__ import annotations
-
 import importlib.util
 import inspect
 import os

@@ -1,7 +1,5 @@
 """Checks of a method's outputs: metadata, logits, diagnostics, and errors for input it cannot process."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

@@ -1,7 +1,5 @@
 """Checks that a method changes nothing it should not: the caller's model and images, global random state, gradients."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Copies of the state of an adapter or model, compared bit for bit."""
 
-from __future__ import annotations
-
 import copy
 import io
 from collections import deque

@@ -1,7 +1,5 @@
 """Checks of a method's state between steps: reset, save, load, copy, and constant size."""
 
-from __future__ import annotations
-
 import copy
 import io
 import warnings

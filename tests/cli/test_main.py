@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from driftlaw import __version__, cli
 from driftlaw.errors import DataError, DriftlawError, UsageError
 
-COMMANDS = ["run", "reproduce", "tune", "report", "data", "corrupt", "export", "check", "list", "doctor"]
+COMMANDS = ["run", "reproduce", "report", "data", "corrupt", "export", "check", "list", "doctor"]
 
 
 def python(*words, **more):
@@ -57,12 +57,11 @@ def test_every_command_has_its_own_help(command):
     assert f"driftlaw {command}" in result.stdout.replace("root", "driftlaw")
 
 
-@pytest.mark.parametrize("command", ["run", "reproduce", "tune"])
+@pytest.mark.parametrize("command", ["run", "reproduce"])
 def test_old_option_names_still_work(command):
     options = {option for param in typer.main.get_command(cli.app).commands[command].params for option in param.opts}
     assert {"--model", "--network"} <= options
-    if command != "tune":
-        assert {"--metrics", "--measures", "--overwrite", "--again"} <= options
+    assert {"--metrics", "--measures", "--overwrite", "--again"} <= options
 
 
 def test_the_command_line_imports_neither_torch_nor_numpy():

@@ -7,8 +7,8 @@ import signal
 import pytest
 import torch
 
+import benchmarks.precision
 from benchmarks.train import Recipe, Training, loop, train
-from driftlaw import hardware
 from driftlaw.errors import DataError, UsageError
 from driftlaw.files import sha256_of
 from driftlaw.models import load_model, weights_sha256
@@ -214,14 +214,14 @@ def test_the_learning_rate_follows_the_schedule(tmp_path, monkeypatch):
 
 
 def test_bf16_falls_back_to_float32_if_the_device_does_not_support_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(hardware, "supports_bf16", lambda device: False)
+    monkeypatch.setattr(benchmarks.precision, "supports_bf16", lambda device: False)
     training = make_training(tmp_path, epochs=1, precision="bf16")
     train(training)
     assert read_lines(training.record)[0]["precision"] == "float32"
 
 
 def test_weights_are_float32_in_any_precision(tmp_path, monkeypatch):
-    monkeypatch.setattr(hardware, "supports_bf16", lambda device: True)
+    monkeypatch.setattr(benchmarks.precision, "supports_bf16", lambda device: True)
     autocast = []
     run = loop._TrainingRun(make_training(tmp_path, epochs=1, precision="bf16"))
 
@@ -283,9 +283,10 @@ def test_captured_steps_equal_eager_steps(tmp_path, compiled):
     recipe = {"batch_size": 10, "precision": "float32", "compiled": compiled}  # 4 full batches and one of 8 images
     gpu, losses, states = torch.device("cuda"), [], []
     for capture in ("off", "on"):
-        run = loop._TrainingRun(make_training(tmp_path / capture, device=gpu, capture=capture, **recipe))
-        losses.append([run.train_epoch()["loss"] for _ in range(3)])
-        states.append(run.model.state_dict())
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
+            run = loop._TrainingRun(make_training(tmp_path / capture, device=gpu, capture=capture, **recipe))
+            losses.append([run.train_epoch()["loss"] for _ in range(3)])
+            states.append(run.model.state_dict())
     assert len(run.graphs.graphs) == 1
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
     for name, value in states[0].items():

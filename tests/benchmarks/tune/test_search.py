@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from driftlaw.corruptions import list_corruptions
-from driftlaw.errors import UsageError
-from driftlaw.experiments.paper import read_tuned
-from driftlaw.experiments.tuning import (
+from benchmarks.tune.search import (
     check_held_out,
     plan_tuning,
     run_search,
     tuning_document,
 )
+from driftlaw.corruptions import list_corruptions
+from driftlaw.errors import UsageError
+from driftlaw.experiments.paper import read_tuned
 from driftlaw.records import RunRecord
 from driftlaw.records.tuning_file import write_tuning
 from driftlaw.streams import make_stream

@@ -10,8 +10,8 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+from benchmarks.tune.command import tune
 from driftlaw.cli import app as commands
-from driftlaw.cli.tune import tune
 from driftlaw.errors import UsageError
 from driftlaw.models import build_model, save_model
 

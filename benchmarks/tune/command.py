@@ -1,4 +1,4 @@
-"""``driftlaw tune``: chooses settings on the four held-out corruptions, never on the benchmark's fifteen."""
+"""``tune``: choose settings on the four held-out corruptions, never on the benchmark's fifteen."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import typer
 from driftlaw.cli import options as opt
 
 if TYPE_CHECKING:
+    from benchmarks.tune.search import Tuning
     from driftlaw.experiments.run_spec import RunSpec
-    from driftlaw.experiments.tuning import Tuning
     from driftlaw.records import RunRecord
 
 
@@ -61,15 +61,15 @@ def tune(
 
     For example:
 
-    driftlaw tune embedded
+    python -m benchmarks tune embedded
 
-    driftlaw tune cifar10-c --seeds 1-3 --device cuda --grid learning_rate=2e-4,5e-4,1e-3 --grid tau=0.8,1.0
+    python -m benchmarks tune cifar10-c --seeds 1-3 --device cuda --grid learning_rate=2e-4,5e-4,1e-3 --grid tau=0.8,1.0
     """
+    from benchmarks.tune.search import check_held_out, plan_tuning, run_search, tuning_document, warn_short_stream
     from driftlaw.cli.console import RunProgress, command_line, progress_bar
     from driftlaw.errors import UsageError
     from driftlaw.experiments import RunContext, RunOptions
     from driftlaw.experiments.context import RunResult
-    from driftlaw.experiments.tuning import check_held_out, plan_tuning, run_search, tuning_document, warn_short_stream
     from driftlaw.hardware import pick_device
     from driftlaw.models import weights_sha256
     from driftlaw.records.tuning_file import check_same_weights, write_tuning

@@ -1,0 +1,1 @@
+"""Tuning: search for settings on the four held-out corruptions."""
