@@ -84,9 +84,10 @@ class RangeCheck:
                     f"previous batch: {problem}. The model was updated on it; call reset() or load a saved state"
                     for problem in late
                 ]
-        extremes = torch.stack(torch.aminmax(images.detach()))
         stream = torch.cuda.current_stream(images.device) if images.is_cuda else None
-        if self._checked_once and stream is not None and not stream.query():
+        busy = stream is not None and not stream.query()
+        extremes = torch.stack(torch.aminmax(images.detach()))
+        if self._checked_once and stream is not None and busy:
             ready, on_host = torch.cuda.Event(), torch.empty(extremes.shape, dtype=extremes.dtype, pin_memory=True)
             on_host.copy_(extremes, non_blocking=True)
             ready.record(stream)

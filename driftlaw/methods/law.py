@@ -55,25 +55,25 @@ class Law(Adapter, name="law"):
         omit_if_default: ClassVar[frozenset[str]] = ScheduleSettings.omit_if_default | {"layers", "more_facts"}
 
         learning_rate: PositiveFloat = 1e-3
-        """η, the rate of the most important group: 1e-3, 5e-5, 2e-4 for CIFAR-10-C, CIFAR-100-C, ImageNet-C."""
-        tau: NonNegativeFloat = 1.0
-        """τ of Eq. 7, the exponent of the scaled importance: 1.0, 0.6, 1.0."""
-        consistency_weight: NonNegativeFloat = 0.1
-        """λ of Eq. 9, 0.01 × the number of classes: 0.1, 1, 10."""
-        grouping: Literal["tensor", "module", "block"] = "tensor"
-        """What a group is: a parameter ``tensor``, the tensors of a ``module``, or of a ``block``."""
-        reduction: Literal["mean", "trace"] = "mean"
-        """Eq. 5: how the Fisher diagonal of a group becomes one number. ``trace`` favours large convolutions."""
+        """η of Eq. 1, rate of the most important group: 1e-3, 5e-5, 2e-4 for CIFAR-10-C, CIFAR-100-C, ImageNet-C."""
         fisher: Literal["batch", "per_sample"] = "batch"
         """Eq. 3: square of the ``batch``-mean score, or mean of ``per_sample`` squares with fixed batch statistics."""
-        moments: Literal["fresh", "kept"] = "fresh"
-        """Eq. 10: Adam's moments are reset at every batch, so that a step is about η·w̄·sign(g), or ``kept``."""
         compat: Literal["none", "released_2024"] = "none"
         """``released_2024`` adds the previous step's gradient to the score, as the first release did."""
-        detach_target: bool = False
-        """Whether the target of Eq. 8 is a constant."""
         fisher_decay: float = Field(default=1.0, ge=0.0, le=1.0)
         """γ of Eq. 4 (Appendix B.1)."""
+        grouping: Literal["tensor", "module", "block"] = "tensor"
+        """Eq. 5: what a group is, a parameter ``tensor``, the tensors of a ``module``, or of a ``block``."""
+        reduction: Literal["mean", "trace"] = "mean"
+        """Eq. 5: how the Fisher diagonal of a group becomes one number. ``trace`` favours large convolutions."""
+        tau: NonNegativeFloat = 1.0
+        """τ of Eq. 7, the exponent of the scaled importance: 1.0, 0.6, 1.0."""
+        detach_target: bool = False
+        """Whether the target of Eq. 8 is a constant."""
+        consistency_weight: NonNegativeFloat = 0.1
+        """λ of Eq. 9, 0.01 × the number of classes: 0.1, 1, 10."""
+        moments: Literal["fresh", "kept"] = "fresh"
+        """Eq. 10: Adam's moments are reset at every batch, so that a step is about η·w̄·sign(g), or ``kept``."""
         layers: tuple[Literal["conv", "norm", "linear", "head"], ...] = Field(default=("conv", "norm"), min_length=1)
         """Which layers are adapted. The last linear layer, the ``head``, is adapted only if it is named."""
         more_facts: bool = False

@@ -105,9 +105,10 @@ def test_a_step_that_reads_a_value_back_runs_eagerly_with_a_warning():
 def test_images_out_of_range_are_refused_at_once_if_the_gpu_is_idle():
     adapter = driftlaw.adapt(network().cuda(), "law")
     adapter(batches(1, device=CUDA)[0])
+    wrong = 255 * batches(1, device=CUDA)[0]
     torch.cuda.synchronize()
     with pytest.raises(UsageError, match="divide by 255"):
-        adapter(255 * batches(1, device=CUDA)[0])
+        adapter(wrong)
 
 
 @needs_gpu
