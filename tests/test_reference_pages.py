@@ -97,6 +97,7 @@ def test_tables_from_records_have_a_row_per_method(docs_module):
 
 
 def test_formula_is_drawn_or_rejected_with_its_text(docs_module):
+    pytest.importorskip("sphinx", reason="needs the extra docs")
     renderer = docs_module("mathtext_renderer")
     assert renderer.image(r"\bar w^l").startswith('<img class="formula" src="data:image/svg+xml;base64,')
     with pytest.raises(renderer.ExtensionError, match="unknowncommand"):
