@@ -114,4 +114,4 @@ def make_train_data(model: BenchModel, seed: int = 0) -> ArrayImages:
     """Return random labelled images in place of a model's training data, for methods that need it."""
     generator, classes = np.random.default_rng(seed), find_head(model.model).out_features
     images = generator.integers(256, size=(TRAIN_IMAGES, model.side, model.side, 3), dtype=np.uint8)
-    return ArrayImages("made-up", images, np.arange(TRAIN_IMAGES) % classes, [f"class {n}" for n in range(classes)])
+    return ArrayImages("synthetic", images, np.arange(TRAIN_IMAGES) % classes, [f"class {n}" for n in range(classes)])

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from torch import nn
 
+from driftlaw.execution.compile import has_cpp_compiler
+
 CPU = torch.device("cpu")
+needs_compiler = pytest.mark.skipif(
+    not has_cpp_compiler() or os.environ.get("ATEN_CPU_CAPABILITY") == "default",
+    reason="needs a C++ compiler and vector instructions (inductor fails with ATEN_CPU_CAPABILITY=default)",
+)
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 

@@ -16,10 +16,9 @@ from driftlaw.errors import UsageError
 from driftlaw.execution import compile as compilation
 from driftlaw.execution.compile import fusing, has_cpp_compiler, relu_mask_from_input
 from driftlaw.profiling import count_flops
-from tests.execution.networks import batches, needs_gpu, network, views_features
+from tests.execution.networks import batches, needs_compiler, needs_gpu, network, views_features
 
 aten = torch.ops.aten
-needs_compiler = pytest.mark.skipif(not has_cpp_compiler(), reason="needs a C++ compiler")
 needs_custom_passes = pytest.mark.skipif(
     importlib.util.find_spec("torch._inductor.custom_graph_pass") is None, reason="this torch has no custom passes"
 )

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 import driftlaw
 from driftlaw.components.layer_rates import sum_gradients
-from driftlaw.execution.compile import has_cpp_compiler
 from driftlaw.execution.cuda import CudaEngine
 from driftlaw.execution.pass_weights import WeightUseTracer, weights_per_pass
 from driftlaw.execution.two_pass import Pass
 from driftlaw.methods.law import Law
 from driftlaw.profiling import count_flops
+from tests.execution.networks import needs_compiler
 
 pytestmark = pytest.mark.filterwarnings("ignore:TF32 acceleration")  # torch warns about mkldnn.flags
 
@@ -251,7 +251,7 @@ def test_a_step_with_weights_per_pass_equals_the_step_without(settings, bf16):
         assert torch.equal(value, theirs)
 
 
-@pytest.mark.skipif(not has_cpp_compiler(), reason="needs a C++ compiler")
+@needs_compiler
 def test_a_compiled_network_accepts_weights_per_pass():
     plain, other = (driftlaw.adapt(network().double(), "law", overlap=False, compiled=how) for how in (False, True))
     with_cuda_engine(other)

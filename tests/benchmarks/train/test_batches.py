@@ -6,7 +6,7 @@ import torch
 from benchmarks.train import Recipe
 from benchmarks.train.augment import crop_and_flip
 from benchmarks.train.batches import AugmentedBatches, steps_per_chunk
-from tests.benchmarks.train.made_up import TRAIN
+from tests.benchmarks.train.synthetic import TRAIN
 
 IMAGES = torch.from_numpy(TRAIN.images(range(48))).permute(0, 3, 1, 2)
 LABELS = torch.from_numpy(TRAIN.labels)

@@ -13,7 +13,7 @@ from driftlaw.errors import DataError, UsageError
 from driftlaw.files import sha256_of
 from driftlaw.models import load_model, weights_sha256
 from driftlaw.records import read_lines
-from tests.benchmarks.train.made_up import CPU, TEST, TRAIN, make_training
+from tests.benchmarks.train.synthetic import CPU, TEST, TRAIN, make_training
 
 
 def without_timing(path):
