@@ -76,8 +76,8 @@ def test_wrappers_are_removed_and_names_stay():
 def test_compiled_parts_of_a_model_are_unwrapped():
     model = tiny_model()
     model.stages[0] = torch.compile(model.stages[0])
-    adapter = driftlaw.adapt(model, fisher="per_sample")
-    assert torch.equal(adapter(make_images()), driftlaw.adapt(tiny_model())(make_images()))
+    adapter = driftlaw.adapt(model, fisher="per_sample", overlap=False)
+    assert torch.equal(adapter(make_images()), driftlaw.adapt(tiny_model(), overlap=False)(make_images()))
     assert set(dict(adapter.model.named_parameters())) == set(dict(tiny_model().named_parameters()))
     assert any("_orig_mod" in name for name, _ in model.named_parameters())
 

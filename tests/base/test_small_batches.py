@@ -72,7 +72,7 @@ def test_single_images_with_a_window_equal_the_last_ones_of_a_batch(method):
 
 
 def test_predict_with_a_window_equals_the_step_and_changes_nothing():
-    adapter = driftlaw.adapt(tiny_model(), "law", statistics="window", window=8)
+    adapter = driftlaw.adapt(tiny_model(), "law", statistics="window", window=8, overlap=False)
     adapter(make_images())
     before = state_of(adapter)
     predicted = adapter.predict(make_images(1, count=2))

@@ -18,6 +18,7 @@ from driftlaw.methods.law import Law
 from driftlaw.profiling import count_flops
 from tests.execution.networks import needs_compiler
 
+SEQUENTIAL = Law.Config(overlap=False)  # threads would change the order of sums
 pytestmark = pytest.mark.filterwarnings("ignore:TF32 acceleration")  # torch warns about mkldnn.flags
 
 
@@ -211,7 +212,7 @@ def test_weights_that_others_read_are_updated_as_without_the_engine(use, wrap, b
         torch.manual_seed(1)
         return network(Middle(use, wrap(nn.Conv2d(8, 8, 3, padding=1))))
 
-    plain, other = Law(model()), with_cuda_engine(Law(model()))
+    plain, other = Law(model(), SEQUENTIAL), with_cuda_engine(Law(model(), SEQUENTIAL))
     stream = batches(3)
     for images in (stream[0][:, :, :7, :7], *stream, stream[0][:, :, :7, :7]):
         assert torch.equal(other(images), plain(images))
@@ -261,7 +262,7 @@ def test_a_compiled_network_accepts_weights_per_pass():
 
 
 def test_a_flop_counter_sees_the_same_step_and_is_not_traced():
-    plain, other = Law(network()), with_cuda_engine(Law(network()))
+    plain, other = Law(network(), SEQUENTIAL), with_cuda_engine(Law(network(), SEQUENTIAL))
     images = batches(1)[0]
     (_, expected), (_, first) = count_flops(partial(plain, images)), count_flops(partial(other, images))
     assert first == expected
@@ -274,7 +275,7 @@ def test_a_flop_counter_sees_the_same_step_and_is_not_traced():
 
 
 def test_a_hook_on_a_gradient_is_called():
-    plain, other = Law(network()), with_cuda_engine(Law(network()))
+    plain, other = Law(network(), SEQUENTIAL), with_cuda_engine(Law(network(), SEQUENTIAL))
     for adapter in (plain, other):
         adapter.model[0].weight.register_hook(torch.zeros_like)
     for images in batches(3):
