@@ -79,6 +79,9 @@ class SerialRunner(Runner):
 class ProcessRunner(Runner):
     """Executes runs in parallel worker processes. The death of a worker affects only the run it executes.
 
+    This is not a ``ProcessPoolExecutor``: there, one dead worker breaks all other runs, and a running worker cannot be
+    interrupted so that it saves its state.
+
     Args:
         jobs: number of worker processes. Each uses an equal share of the CPU threads.
         listener: receives the progress of all runs.
