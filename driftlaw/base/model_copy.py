@@ -42,6 +42,21 @@ def unwrap_model(model: Any) -> nn.Module:
     return unwrap_model(compiled) if isinstance(compiled, nn.Module) else model
 
 
+def num_classes(model: nn.Module) -> int | None:
+    """Return the number of classes that the layers of a model show, or None if they do not show it.
+
+    It is the number of outputs of the last layer with weights, if that is a linear layer or a 1×1 convolution.
+
+    >>> num_classes(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(32, 10)))
+    10
+    """
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
+    head = layers[-1] if layers else None
+    if isinstance(head, nn.Linear):
+        return head.out_features
+    return head.out_channels if head is not None and head.kernel_size == (1, 1) else None
+
+
 def extract_logits(model: nn.Module, arguments: Any, output: Any) -> Tensor:
     """Forward hook that returns the logits (n, classes) in the output of a model."""
     logits = output if isinstance(output, Tensor) else _find_logits(output)

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import driftlaw
+from driftlaw.base.model_copy import num_classes
 from driftlaw.errors import UsageError
 from driftlaw.testing.fixtures import make_images, tiny_model
 from tests.base.models import small_model
@@ -121,3 +122,16 @@ def test_the_hooks_of_the_callers_model_are_kept():
     assert seen == [8]
     assert torch.equal(doubled, model.eval()(make_images()).detach())
     assert len(model._forward_hooks) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (tiny_model(), 4),
+        (nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 5, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()), 5),
+        (nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()), None),
+        (nn.Flatten(), None),
+    ],
+)
+def test_the_number_of_classes_is_read_from_the_last_layer(model, expected):
+    assert num_classes(model) == expected
