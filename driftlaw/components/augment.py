@@ -1,4 +1,4 @@
-"""The augmentation that LAW, CoTTA and RMT share: one set of random parameters per batch.
+"""The augmentation that LAW, CoTTA, RMT and ROID share: one set of random parameters per batch.
 
 The ranges are those of the published pipeline: color jitter in random order, a small affine transformation, a slight
 blur, a horizontal flip and weak noise. All parameters are drawn from one CPU generator as plain numbers, so that the
@@ -73,8 +73,13 @@ class AugmentParams:
         )
 
 
-def augment(images: Tensor, params: AugmentParams) -> Tensor:
+def augment(images: Tensor, params: AugmentParams, *, sharp: bool = False) -> Tensor:
     """Return images (n, c, h, w) in [0, 1], all augmented with the same parameters, without a gradient.
+
+    Args:
+        images: the batch.
+        params: the random parameters.
+        sharp: leave out blur and noise, and pad by reflection instead of with edge values, as ROID does.
 
     >>> params = AugmentParams.from_generator(torch.Generator().manual_seed(0))
     >>> augment(torch.rand(2, 3, 32, 32), params).shape
@@ -86,35 +91,43 @@ def augment(images: Tensor, params: AugmentParams) -> Tensor:
         images = images.clamp(0, 1)
         for name, amount in params.jitter:
             images = JITTER[name][0](images, amount)
-        images = _transform_and_blur(images, params)
+        images = _transform(images, params, sharp)
         if params.flip:
             images = images.flip(3)
+        if sharp:
+            return images.clamp(0, 1).contiguous(memory_format=memory_format)
         generator = torch.Generator(images.device).manual_seed(params.noise_seed)
         noise = torch.randn(images.shape, generator=generator, device=images.device, dtype=images.dtype)
         return (images + NOISE * noise).clamp(0, 1).contiguous(memory_format=memory_format)
 
 
-def _transform_and_blur(images: Tensor, params: AugmentParams) -> Tensor:
-    """Rotate, shift and scale about the center, then blur with a 5×5 Gaussian.
+def _transform(images: Tensor, params: AugmentParams, sharp: bool) -> Tensor:
+    """Rotate, shift and scale about the center, then blur with a 5×5 Gaussian unless ``sharp``.
 
-    The published pipeline pads by half the size with edge values, transforms, blurs and crops the center. The center
-    never samples beyond that padding, so sampling the unpadded image with border values gives the same result.
+    The published pipelines pad by half the size, transform, blur and crop the center. The center never samples beyond
+    that padding, so sampling the unpadded image with border or reflected values gives the same result.
     """
     if images.dtype == torch.float16 and images.device.type == "cpu":  # not supported by grid_sample in all versions
-        return _transform_and_blur(images.float(), params).to(images.dtype)
+        return _transform(images.float(), params, sharp).to(images.dtype)
     height, width = images.shape[-2:]
+    margin = 0 if sharp else 2  # pixels for the blur
     shift = [round(relative * 2 * size) for relative, size in zip(params.shift, (width, height), strict=True)]
-    # The points that output pixels are sampled from, with a margin of 2 pixels for the blur.
-    rows = torch.arange(-2, height + 2, dtype=images.dtype, device=images.device) - (height - 1) / 2 - shift[1]
-    columns = torch.arange(-2, width + 2, dtype=images.dtype, device=images.device) - (width - 1) / 2 - shift[0]
+    # The points that output pixels are sampled from.
+    rows = torch.arange(-margin, height + margin, dtype=images.dtype, device=images.device)
+    columns = torch.arange(-margin, width + margin, dtype=images.dtype, device=images.device)
+    rows, columns = rows - (height - 1) / 2 - shift[1], columns - (width - 1) / 2 - shift[0]
     row, column = torch.meshgrid(rows, columns, indexing="ij")
     angle = math.radians(params.degrees)
     cosine, sine = math.cos(angle) / params.scale, math.sin(angle) / params.scale
     x, y = cosine * column + sine * row + (width - 1) / 2, -sine * column + cosine * row + (height - 1) / 2
-    grid = torch.stack([(2 * x + 1) / width - 1, (2 * y + 1) / height - 1], dim=-1)
-    grid = grid.expand(len(images), -1, -1, -1)
-    transformed = F.grid_sample(images, grid, padding_mode="border", align_corners=False)
-    return _blur(transformed, params.sigma)
+    if sharp:  # -1 and 1 are the centers of the outermost pixels, about which padding reflects
+        x, y = 2 * x / max(width - 1, 1) - 1, 2 * y / max(height - 1, 1) - 1
+    else:
+        x, y = (2 * x + 1) / width - 1, (2 * y + 1) / height - 1
+    grid = torch.stack([x, y], dim=-1).expand(len(images), -1, -1, -1)
+    padding = "reflection" if sharp else "border"
+    transformed = F.grid_sample(images, grid, padding_mode=padding, align_corners=sharp)
+    return transformed if sharp else _blur(transformed, params.sigma)
 
 
 def _blur(images: Tensor, sigma: float) -> Tensor:

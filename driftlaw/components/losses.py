@@ -1,35 +1,53 @@
 """Losses that need no labels, as functions of logits.
 
-Logits have shape (n, classes) or (n, classes, ...). Every loss reduces over ``dim=1`` and averages over the rest.
+Logits have shape (n, classes) or (n, classes, ...). Every loss reduces over ``dim=1`` and averages over the rest; with
+``reduction="none"`` it returns one value per image (or pixel) instead of the mean.
 """
 
 import math
+from typing import Literal
 
 import torch  # noqa: F401 (used in doctests)
 import torch.nn.functional as F
 from torch import Tensor
 
+Reduction = Literal["mean", "none"]
 
-def entropy(logits: Tensor) -> Tensor:
+
+def entropy(logits: Tensor, reduction: Reduction = "mean") -> Tensor:
     """Return the mean of −Σ p·log p with p = softmax(logits).
 
     >>> round(float(entropy(torch.zeros(3, 2))), 4)  # log 2
     0.6931
     """
-    return soft_cross_entropy(logits, logits)
+    return soft_cross_entropy(logits, logits, reduction)
 
 
-def soft_cross_entropy(target_logits: Tensor, logits: Tensor) -> Tensor:
+def soft_cross_entropy(target_logits: Tensor, logits: Tensor, reduction: Reduction = "mean") -> Tensor:
     """Return the mean of −Σ softmax(target_logits)·log softmax(logits).
 
     Gradients flow through both arguments; detach ``target_logits`` to treat the target as a constant.
     """
-    return -(target_logits.softmax(dim=1) * logits.log_softmax(dim=1)).sum(dim=1).mean()
+    losses = -(target_logits.softmax(dim=1) * logits.log_softmax(dim=1)).sum(dim=1)
+    return losses if reduction == "none" else losses.mean()
 
 
-def symmetric_cross_entropy(first: Tensor, second: Tensor) -> Tensor:
+def symmetric_cross_entropy(first: Tensor, second: Tensor, reduction: Reduction = "mean") -> Tensor:
     """Return ½·soft_cross_entropy(first, second) + ½·soft_cross_entropy(second, first)."""
-    return 0.5 * soft_cross_entropy(first, second) + 0.5 * soft_cross_entropy(second, first)
+    return 0.5 * soft_cross_entropy(first, second, reduction) + 0.5 * soft_cross_entropy(second, first, reduction)
+
+
+def soft_likelihood_ratio(logits: Tensor, clip: float = 0.99, reduction: Reduction = "mean") -> Tensor:
+    """Return the mean of −Σ p·log(p/(1 − p) + 1e-5), with p = softmax(logits) limited to at most ``clip`` (ROID).
+
+    Unlike the entropy it keeps a large gradient for confident predictions, up to probabilities of ``clip``.
+
+    >>> float(soft_likelihood_ratio(torch.zeros(3, 2))) < 1e-4  # p = 1 − p, so that the logarithm is about 0
+    True
+    """
+    p = logits.softmax(dim=1).clamp(max=clip)
+    losses = -(p * (p / (1 - p) + 1e-5).log()).sum(dim=1)
+    return losses if reduction == "none" else losses.mean()
 
 
 def pseudo_label_nll(logits: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from driftlaw.components.augment import JITTER, AugmentParams, augment
-from tests.reference.augmentation import reference_augment
+from tests.reference.augmentation import reference_augment, reference_sharp_augment
 
 
 def random_images(*shape: int) -> Tensor:
@@ -26,6 +26,14 @@ def test_it_equals_the_pixel_by_pixel_implementation(seed, size):
     noise = torch.randn(images.shape, generator=torch.Generator().manual_seed(params.noise_seed), dtype=torch.float64)
     expected = reference_augment(images.numpy(), params, noise.numpy())
     np.testing.assert_allclose(augment(images, params).numpy(), expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("size", [(16, 16), (16, 24)])
+def test_the_sharp_variant_equals_the_pixel_by_pixel_implementation(seed, size):
+    images, params = random_images(2, 3, *size), random_params(seed)
+    expected = np.stack([reference_sharp_augment(image, params) for image in images.numpy()])
+    np.testing.assert_allclose(augment(images, params, sharp=True).numpy(), expected, atol=1e-10)
 
 
 def test_parameters_are_in_their_ranges_and_jitter_orders_vary():

@@ -13,6 +13,7 @@ from driftlaw.components.losses import (
     negative_diversity,
     pseudo_label_nll,
     soft_cross_entropy,
+    soft_likelihood_ratio,
     symmetric_cross_entropy,
 )
 
@@ -56,7 +57,32 @@ def test_symmetric_cross_entropy_is_half_of_each_direction():
     forward, backward = -(p * q.log()).sum(1).mean(), -(q * p.log()).sum(1).mean()
     torch.testing.assert_close(symmetric_cross_entropy(first, second), (forward + backward) / 2)
     assert symmetric_cross_entropy(first, second) == symmetric_cross_entropy(second, first)
+    torch.testing.assert_close(symmetric_cross_entropy(first, second, "none").mean(), (forward + backward) / 2)
     torch.testing.assert_close(symmetric_cross_entropy(first, first), entropy(first))
+
+
+def test_soft_likelihood_ratio_equals_its_definition():
+    logits = random_logits(0)
+    p = logits.softmax(1)
+    expected = -(p * (p / (1 - p) + 1e-5).log()).sum(1)
+    torch.testing.assert_close(soft_likelihood_ratio(logits, reduction="none"), expected)
+    torch.testing.assert_close(soft_likelihood_ratio(logits), expected.mean())
+
+
+def test_soft_likelihood_ratio_has_no_gradient_above_the_limit():
+    logits = torch.tensor([[20.0, 0.0], [1.0, 0.0]], requires_grad=True)
+    first, second = soft_likelihood_ratio(logits, reduction="none")
+    assert first.isfinite()
+    (first + second).backward()
+    assert logits.grad[0].abs().max() < 1e-6
+    assert logits.grad[1].abs().max() > 0.1
+
+
+@pytest.mark.parametrize("loss", [entropy, soft_likelihood_ratio])
+def test_losses_without_reduction_have_one_value_per_image(loss):
+    logits = random_logits(0)
+    losses = loss(logits, reduction="none")
+    torch.testing.assert_close(losses, torch.stack([loss(row[None]) for row in logits]))
 
 
 def test_pseudo_label_nll_is_minus_the_log_of_the_highest_probability():

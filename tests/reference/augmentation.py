@@ -1,4 +1,4 @@
-"""The augmentation of LAW, CoTTA and RMT, pixel by pixel, with padding and cropping as published."""
+"""The augmentation of LAW, CoTTA, RMT and ROID, pixel by pixel, with padding and cropping as published."""
 
 from __future__ import annotations
 
@@ -27,6 +27,17 @@ def _augment_image(image: np.ndarray, params, noise: np.ndarray) -> np.ndarray:
     if params.flip:
         cropped = cropped[:, :, ::-1]
     return np.clip(cropped + 0.005 * noise, 0, 1)
+
+
+def reference_sharp_augment(image: np.ndarray, params) -> np.ndarray:
+    """Apply ROID's variant to one image (3, h, w): reflected padding, no blur, no noise."""
+    for name, amount in params.jitter:
+        image = _jitter(image, name, amount)
+    _, height, width = image.shape
+    half_h, half_w = height // 2, width // 2
+    padded = np.pad(image, ((0, 0), (half_h, half_h), (half_w, half_w)), mode="reflect")
+    cropped = _affine(padded, params)[:, half_h : half_h + height, half_w : half_w + width]
+    return np.clip(cropped[:, :, ::-1] if params.flip else cropped, 0, 1)
 
 
 def _luminance(pixel: np.ndarray) -> float:

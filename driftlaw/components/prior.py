@@ -1,0 +1,24 @@
+"""Prior correction: logits weighted by the classes that the batch seems to contain (ROID)."""
+
+import torch
+from torch import Tensor
+
+from driftlaw.execution.precision import at_least_float32
+
+
+@torch.no_grad()
+def correct_prior(logits: Tensor) -> Tensor:
+    """Return logits·K·π̃, where π̃ is the smoothed class distribution of the batch; logits (n, K).
+
+    π is the mean of softmax(logits) over the batch, s = max(1/n, 1/K) / max(π), and π̃ = (π + s)/(1 + s·K). The factor K
+    keeps the scale of the logits: it is 1 for a uniform prior, and arg-max does not depend on it.
+
+    >>> correct_prior(torch.tensor([[2.0, 0.0], [0.0, 2.0]]))
+    tensor([[2., 0.],
+            [0., 2.]])
+    """
+    count, classes = logits.shape
+    prior = at_least_float32(logits).softmax(dim=1).mean(dim=0)
+    smoothing = max(1 / count, 1 / classes) / prior.amax()
+    factor = classes * (prior + smoothing) / (1 + smoothing * classes)
+    return logits * factor.to(logits.dtype)

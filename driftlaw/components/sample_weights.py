@@ -1,0 +1,57 @@
+"""Weights and filters of images: by certainty, by diversity, and by the entropy of their predictions.
+
+They are masks and factors over a whole batch, so that shapes do not depend on the data and no value is read back to the
+host. Logits are (n, classes): these functions are for classification.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from driftlaw.components.losses import entropy
+from driftlaw.execution.precision import at_least_float32
+
+
+def rescale(values: Tensor) -> Tensor:
+    """Return (v − min v)/(max v − min v), in [0, 1]; zeros if all values are equal.
+
+    >>> rescale(torch.tensor([1.0, 2.0, 3.0])), rescale(torch.tensor([5.0]))
+    (tensor([0.0000, 0.5000, 1.0000]), tensor([0.]))
+    """
+    low, high = torch.aminmax(values)
+    return (values - low) / torch.where(high > low, high - low, 1.0)
+
+
+@torch.no_grad()
+def diversity_certainty_weights(logits: Tensor, mean_probabilities: Tensor, temperature: float) -> Tensor:
+    """Return the weights (n,) of ROID: exp(d·c/T) ≥ 1, and 0 for images with less than the mean diversity.
+
+    d is the diversity 1 − cos(m, p) and c the certainty −H(p), both rescaled to [0, 1] over the batch. At least one
+    image has a weight above 0.
+
+    Args:
+        logits: (n, classes).
+        mean_probabilities: (classes,), the running mean m of the predicted probabilities p.
+        temperature: T.
+    """
+    probabilities = at_least_float32(logits).softmax(dim=1)
+    diversity = rescale(1 - F.cosine_similarity(mean_probabilities.to(probabilities)[None], probabilities, dim=1))
+    certainty = rescale(-entropy(at_least_float32(logits), reduction="none"))
+    weights = (diversity * certainty / temperature).exp()
+    return weights.masked_fill(diversity < diversity.mean(), 0.0)
+
+
+@torch.no_grad()
+def update_mean_probabilities(mean_probabilities: Tensor, logits: Tensor, momentum: float) -> None:
+    """Set m to momentum·m + (1 − momentum)·mean softmax(logits), in place."""
+    batch_mean = at_least_float32(logits).softmax(dim=1).mean(dim=0)
+    mean_probabilities.lerp_(batch_mean.to(mean_probabilities), 1 - momentum)
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean of the values for which the mask is True; 0 if there are none.
+
+    >>> masked_mean(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([True, True, False]))
+    tensor(1.5000)
+    """
+    return torch.where(mask, values, 0.0).sum() / mask.sum().clamp(min=1)
