@@ -38,6 +38,7 @@ COLORS = {
     "rmt": "#c0392b",
     "gtta": "#d4a017",
     "adacontrast": "#16a2b8",
+    "roid": "#2e4a9e",
     "autorgn": "#795548",
     "surgical": "#e05a9c",
 }

@@ -28,6 +28,7 @@ TITLES = {
     "adacontrast": "AdaContrast",
     "rmt": "RMT",
     "gtta": "GTTA-MIX",
+    "roid": "ROID",
     "autorgn": "AutoRGN",
     "surgical": "Surgical",
     "law": "LAW",

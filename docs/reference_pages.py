@@ -21,8 +21,9 @@ from driftlaw.cli import app
 from driftlaw.corruptions.registry import CORRUPTIONS
 from driftlaw.methods import registered_methods
 
-ORDER = ("law", "norm", "tent", "cotta", "adacontrast", "rmt", "gtta", "autorgn", "surgical", "source")
+ORDER = ("law", "norm", "tent", "cotta", "adacontrast", "rmt", "gtta", "roid", "autorgn", "surgical", "source")
 COMMAND = "\0"  # marks a line of a help text that is a command
+VENUE = re.compile(r", ((?:\w+ \d{4}|arXiv:).*)")  # titles may contain commas
 DIFFERENCES = re.compile(
     r"\*{0,2}(?:Differences|Departs) from the paper:?\*{0,2}:?\s*(?P<text>.*?)(?=\n\n\w+:\n|\Z)", re.DOTALL
 )
@@ -122,8 +123,8 @@ def methods_table() -> str:
         kind = methods[name]
         cost = f"{kind.forward_cost + kind.backward_cost:g} ×"
         needs = "yes" if kind.needs_train_data else "no"
-        venue = kind.paper.partition(", ")[2] if kind.paper else ""
-        rows.append((f"[`{name}`]({name}.md)", kind.title, kind.adapts, needs, cost, venue))
+        venue = VENUE.search(kind.paper)
+        rows.append((f"[`{name}`]({name}.md)", kind.title, kind.adapts, needs, cost, venue[1] if venue else ""))
     return _table(("name", "title", "adapts", "needs training data", "cost per step", "published"), rows) + "\n"
 
 

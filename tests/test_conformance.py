@@ -30,6 +30,7 @@ OTHER_SETTINGS = [
     ("rmt", {"source_free": True, "optimizer": "sgd"}),
     ("gtta", {"first_confidence": 0.0}),
     ("adacontrast", {"memory_size": 16, "own_label_images": 8}),
+    ("roid", {"optimizer": "sgd", "consistency": False}),
     ("surgical", {"tuned": "all", "part": "from", "optimizer": "sgd"}),
 ]
 STATE_CHECKS = [

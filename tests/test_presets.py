@@ -11,7 +11,7 @@ from driftlaw.models import list_models
 from driftlaw.settings import list_presets, parse, read_preset
 from driftlaw.streams import StreamSettings
 
-COMPARED = ["source", "norm", "tent", "cotta", "adacontrast", "rmt", "gtta", "autorgn", "law"]
+COMPARED = ["source", "norm", "tent", "cotta", "adacontrast", "rmt", "gtta", "autorgn", "roid", "law"]
 OVERLAYS = ["fast"]
 """Presets that only change methods, to be combined with another preset."""
 COMPLETE = [name for name in list_presets() if name not in OVERLAYS]
@@ -65,7 +65,9 @@ def test_settings_are_those_of_the_paper(name, batch_size, law, cotta):
     assert tuple(cotta_settings[key] for key in keys) == cotta
     on_imagenet = name == "imagenet-c"
     assert methods["tent"]["learning_rate"] == (2.5e-4 if on_imagenet else 1e-3)
-    for method in ("tent", "cotta", "rmt"):
+    assert methods["roid"]["learning_rate"] == methods["tent"]["learning_rate"]
+    assert methods["roid"].get("batch_size") == (64 if on_imagenet else None)
+    for method in ("tent", "cotta", "rmt", "roid"):
         assert methods[method].get("optimizer", "adam") == ("sgd" if on_imagenet else "adam")
     assert cotta_settings.get("symmetric", False) is on_imagenet
     assert methods["adacontrast"] == {"learning_rate": 2e-4, "weight_decay": 1e-4}

@@ -42,7 +42,9 @@ class Roid(Adapter, name="roid"):
     """
 
     title = "ROID"
-    paper = "Universal test-time adaptation through weight ensembling, diversity weighting, and prior correction, WACV 2024"
+    paper = (
+        "Universal test-time adaptation through weight ensembling, diversity weighting, and prior correction, WACV 2024"
+    )
     adapts = "scale and shift of norm layers"
     forward_cost, backward_cost = 1.5, 1.5
 
@@ -78,8 +80,9 @@ class Roid(Adapter, name="roid"):
             self.model, images, plan.host, self.mean_probabilities, self.config
         )
         minimize_step(loss, self.optimizer)
+        parameters: list[Tensor] = [*self.trainable_parameters()]
         with torch.no_grad():
-            torch._foreach_lerp_(self.trainable_parameters(), self.parameter_state("source"), self.config.source_pull)
+            torch._foreach_lerp_(parameters, self.parameter_state("source"), self.config.source_pull)
         return StepOutput(self._corrected(logits.detach()), {"kept": kept})
 
     def forward_logits(self, images: Tensor) -> Tensor:
