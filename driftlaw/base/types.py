@@ -29,7 +29,7 @@ class Batch:
     """One batch of a stream.
 
     Attributes:
-        images: (n, c, h, w) in [0, 1].
+        images: (n, c, h, w) in [0, 1]; from a loader, whatever the adapter accepts.
         labels: (n,), or None if unknown; only the evaluation reads them.
         domain: where the images come from.
         index: number of the batch in its stream.
@@ -42,11 +42,21 @@ class Batch:
     index: int
     starts_domain: bool
 
+    def __repr__(self) -> str:
+        labels = "without labels" if self.labels is None else "with labels"
+        return f"<Batch {self.index} of {self.domain.name}: images {tuple(self.images.shape)}, {labels}>"
+
 
 class Stream(ABC):
-    """Batches in a fixed order: finite and repeatable, two iterations give the same bits."""
+    """Batches in a fixed order: two iterations give the same bits.
+
+    Attributes:
+        num_classes: number of classes; 0 if unknown or without labels.
+        repeatable: False if the stream can be used only once, as a generator. Its runs cannot be resumed.
+    """
 
     num_classes: int
+    repeatable: bool = True
 
     @abstractmethod
     def __iter__(self) -> Iterator[Batch]: ...
@@ -56,7 +66,7 @@ class Stream(ABC):
 
     @abstractmethod
     def recipe(self) -> dict[str, Any]:
-        """Return a JSON description that rebuilds the stream."""
+        """Return a JSON description that identifies the stream, and rebuilds it if possible."""
 
     def iter_from(self, first: int) -> Iterator[Batch]:
         """Iterate from batch ``first`` on; streams that can skip batches without work override this."""

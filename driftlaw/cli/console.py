@@ -71,7 +71,8 @@ class RunProgress:
         outcome = f"failed: {result.problem}"
         if result.record is not None:
             record = read_record(result.record)
-            outcome = f"{record.mean_error:.2f} % error, {format_duration(record.timing.get('seconds', 0.0))}"
+            error = "no labels" if record.mean_error is None else f"{record.mean_error:.2f} % error"
+            outcome = f"{error}, {format_duration(record.timing.get('seconds', 0.0))}"
         done, total = sum(self._done.values()), sum(self._cost.values())
         if 0 < done < total:
             left = (time.monotonic() - self._started_at) * (total - done) / done

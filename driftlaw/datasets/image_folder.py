@@ -1,4 +1,4 @@
-"""Datasets in folders of images, with one sub-folder per class; images are read on access."""
+"""Datasets in folders of images, with one sub-folder per class or without labels; images are read on access."""
 
 import os
 import re
@@ -21,12 +21,14 @@ CROP = 224
 class FolderImages:
     """Images of a folder. Class names are its sub-folders in natural order (``2`` before ``10``).
 
+    A folder without sub-folders has images in natural order, and no labels: ``num_classes`` is 0.
+
     If all images share one size of at most 224×224, they are used unchanged. Otherwise each is resized so that its
     shorter side is 256 (bilinear, antialiased) and center-cropped to 224×224. Grayscale images become RGB, and
     transparency is dropped.
 
     Args:
-        folder: Folder with one sub-folder per class.
+        folder: Folder with one sub-folder per class, or with images only.
         split: Split name in records.
         name: Name of the dataset; ``folder:PATH`` if omitted.
         description: First words of ``origin`` in records.
@@ -36,9 +38,13 @@ class FolderImages:
         self, folder: Path, *, split: str = "test", name: str | None = None, description: str = "pictures of a folder"
     ) -> None:
         self.name = name or f"folder:{folder}"
-        self.class_names, files = class_files(folder)
+        if flat := _flat_files(folder):
+            names, files, self.labels = list[str](), [flat], np.full(len(flat), -1)
+        else:
+            names, files = class_files(folder)
+            self.labels = class_labels(files)
+        self.class_names = names
         self.num_classes = len(self.class_names)
-        self.labels = class_labels(files)
         self._folder, self._split, self._description = folder, split, description
         self._files = [path for class_paths in files for path in class_paths]
         first = image_size(self._files[0])
@@ -81,7 +87,7 @@ def open_folder(path: str, split: str) -> FolderImages:
     """
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        raise DataError(f"The folder {folder} does not exist. Expected one sub-folder of images per class.")
+        raise DataError(f"The folder {folder} does not exist. Expected images, or one sub-folder of images per class.")
     held_out = next((name for name in ("test", "val") if (folder / name).is_dir()), None)
     if held_out and (folder / "train").is_dir():
         return FolderImages(folder / (held_out if split == "test" else "train"), split=split)
@@ -100,7 +106,7 @@ def class_files(folder: Path) -> tuple[list[str], list[list[Path]]]:
     classes = sorted(children, key=_natural_key)
     files = [sorted(_image_files(path), key=_natural_key) for path in classes]
     if not classes:
-        raise DataError(f"{folder} has no sub-folders. Expected one sub-folder of images per class.")
+        raise DataError(f"{folder} has no images and no sub-folders. Expected images, or one sub-folder per class.")
     empty = [path.name for path, class_paths in zip(classes, files, strict=True) if not class_paths]
     if empty:
         kinds = ", ".join(sorted(SUFFIXES))
@@ -115,6 +121,8 @@ def class_labels(files: list[list[Path]]) -> Labels:
 
 def images_per_class(labels: Labels) -> list[str]:
     """Return ``["5 a class"]``, the wording of records, if all classes have equally many images, else an empty list."""
+    if labels.min() < 0:
+        return []
     counts = np.unique(np.bincount(labels))
     return [f"{counts[0]:,} a class"] if len(counts) == 1 else []
 
@@ -126,6 +134,14 @@ def resize_and_crop(image: Image.Image) -> Image.Image:
     resized = image.resize((width, height), Image.Resampling.BILINEAR)
     left, top = (width - CROP) // 2, (height - CROP) // 2
     return resized.crop((left, top, left + CROP, top + CROP))
+
+
+def _flat_files(folder: Path) -> list[Path]:
+    """Return the image files of a folder without visible sub-folders; empty if it has sub-folders."""
+    children = [child for child in folder.iterdir() if not child.name.startswith(".")]
+    if any(child.is_dir() for child in children):
+        return []
+    return sorted((child for child in children if child.suffix.lower() in SUFFIXES), key=_natural_key)
 
 
 def _image_files(folder: Path) -> list[Path]:

@@ -23,9 +23,9 @@ class ImageDataset(Protocol):
 
     Attributes:
         name: Name of the dataset.
-        num_classes: Number of classes.
+        num_classes: Number of classes; 0 without labels.
         class_names: One name per class, in label order.
-        labels: int64 (n,), the class of every image.
+        labels: int64 (n,), the class of every image; -1 without labels.
     """
 
     name: str

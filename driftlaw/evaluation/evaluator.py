@@ -1,8 +1,9 @@
-"""Evaluator: runs an adapter over a labelled stream and writes a record."""
+"""Evaluator: runs an adapter over a stream and writes a record."""
 
 import copy
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator, Iterable
 from datetime import UTC, datetime
+from operator import length_hint
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,11 +22,12 @@ from driftlaw.profiling import count_flops, is_gpu_shared, peak_bytes, timed
 from driftlaw.records import RunRecord, read_record
 from driftlaw.records.jsonl import Line, content_hash
 from driftlaw.records.run_record import FORMAT
+from driftlaw.streams import make_stream
 
 
 @renamed_keywords(measures="metrics", sink="record")
 def run(
-    stream: Stream,
+    stream: Any,
     adapter: Adapter,
     *,
     reset_on: Literal["never", "domain"] = "never",
@@ -35,13 +37,17 @@ def run(
     checkpoint_seconds: float = 30.0,
     progress: Callable[[Line], None] = lambda line: None,
 ) -> RunRecord:
-    """Evaluate an adapter on a labelled stream and return the record of the run.
+    """Evaluate an adapter on a stream and return the record of the run.
 
     Ctrl-C and SIGTERM end the current batch and save a checkpoint first. The same call then resumes the run, and the
-    record ends with the same bytes as without the interruption, except for its timing fields.
+    record ends with the same bytes as without the interruption, except for its timing fields. Batches that were
+    evaluated before are read again and skipped. This needs a loader that returns the same batches every time: a loader
+    whose first batch differs, because it shuffles, is refused. An iterator, such as a generator, cannot be resumed.
 
     Args:
-        stream: labelled batches. Labels are compared with the predictions and never shown to the adapter.
+        stream: a stream, a DataLoader, or whatever else ``make_stream`` accepts. Labels are compared with the
+            predictions and never shown to the adapter. Without labels the record contains no errors. Images are moved
+            to the adapter's device and otherwise not changed.
         adapter: adapter to evaluate.
         reset_on: ``domain`` resets the adapter to the source model whenever a new domain starts.
         metrics: metrics besides error and cost: ``calibration``, ``forgetting``, ``drift``.
@@ -52,7 +58,7 @@ def run(
         progress: called with the line of each batch.
 
     Raises:
-        UsageError: if an argument is not what is expected, the stream has no labels, or a label is not among the
+        UsageError: if an argument is not what is expected, the stream has no batches, or a label is not among the
             model's classes.
 
     >>> import driftlaw
@@ -62,15 +68,16 @@ def run(
     """
     if reset_on not in ("never", "domain"):
         raise UsageError(f"reset_on is {reset_on!r}. Expected 'never' or 'domain'.")
-    if not hasattr(stream, "recipe"):
-        raise UsageError(
-            f"Expected a stream, found {type(stream).__name__}. driftlaw.make_stream() creates one; to evaluate your "
-            "own batches, write a subclass of driftlaw.base.Stream. For images without labels, call the adapter."
-        )
     if not isinstance(adapter, Adapter):
         raise UsageError(f"Expected an adapter, found {type(adapter).__name__}. driftlaw.adapt(model) creates one.")
-    evaluation = _Evaluation(stream, adapter, reset_on, metrics)
+    stream = stream if hasattr(stream, "recipe") else make_stream(stream)
     path = Path(record) if record else None
+    if path is not None and path.exists() and not getattr(stream, "repeatable", True):
+        raise UsageError(
+            f"{path} already contains a record, and a run on an iterator such as a generator cannot be resumed. Choose "
+            "another path or delete the file, or pass a DataLoader."
+        )
+    evaluation = _Evaluation(stream, adapter, reset_on, metrics)
     resumable = ResumableRecord(path, evaluation.header(command), adapter, evaluation.device)
     if path is not None and resumable.finished:
         return read_record(path)
@@ -115,7 +122,7 @@ class _Evaluation:
                 "sha256": weights_sha256(adapter.model),
             },
             "fact_labels": adapter.diagnostic_labels(),
-            "batches": len(self.stream),
+            "batches": None if (length := length_hint(self.stream, -1)) < 0 else length,
             "timing": {"started": datetime.now(UTC).isoformat(timespec="seconds")},
         }
 
@@ -129,31 +136,45 @@ class _Evaluation:
             torch.cuda.reset_peak_memory_stats(self.device)
         shared_gpu = is_gpu_shared(self.device)
         with deferred_interrupts() as pending_interrupt:
-            for batch, ends_domain in self.metrics.with_domain_ends(self.stream.iter_from(len(lines))):
-                segment += batch.starts_domain
-                line = self._step(batch, segment) | only_in_first_line | self.metrics.of_domain(ended=ends_domain)
-                only_in_first_line = {}
-                record.append(line)
-                progress(line)
-                interrupt = pending_interrupt()
-                record.save_if_due(0.0 if interrupt else checkpoint_seconds)
-                if interrupt:
-                    raise interrupt
+            batches = _until_interrupt(self.stream.iter_from(len(lines)), pending_interrupt)
+            try:
+                for batch, ends_domain in self.metrics.with_domain_ends(batches):
+                    segment += batch.starts_domain
+                    line = self._step(batch, segment) | only_in_first_line | self.metrics.of_domain(ended=ends_domain)
+                    only_in_first_line = {}
+                    record.append(line)
+                    progress(line)
+                    if interrupt := pending_interrupt():
+                        raise interrupt
+                    record.save_if_due(checkpoint_seconds)
+            except BaseException as error:
+                if error is pending_interrupt():  # raised between two steps
+                    record.save_if_due(0.0)
+                raise
+            finally:
+                batches.close()  # the traceback of an error would keep the workers of a DataLoader alive
+            if not lines:
+                raise UsageError("The stream has no batches. Check the dataset and the loader.")
             closing = self._closing(record, shared_gpu)
             record.finish(closing)
         return closing
 
     def _step(self, batch: Batch, segment: int) -> Line:
-        if batch.labels is None:
-            raise UsageError("The stream has no labels, which run() needs. Call the adapter on its batches instead.")
+        images, labels = batch.images, batch.labels
+        if labels is None and "calibration" in self.metrics.names:
+            raise UsageError("The metric 'calibration' needs labels, but the stream has none. Omit it from metrics.")
+        if self.lines and (self.lines[0]["wrong"] is None) != (labels is None):
+            raise UsageError(
+                f"Some batches have labels and batch {batch.index} differs. Expected labels in all or none."
+            )
         if self.reset_on == "domain" and batch.starts_domain and batch.index:
             self.adapter.reset()
-        images = to_device(batch.images.to(self.dtype), self.device)
+        images = to_device(images.to(self.dtype) if images.is_floating_point() else images, self.device)
         kind = self.adapter.step_kind()
         cost = {} if kind in self.costs else {"cost": self._count_cost(images, kind)}
         with timed(self.device) as timer:
             output = self.adapter.step(images)
-        classes, highest = output.logits.shape[1], int(batch.labels.max())
+        classes, highest = output.logits.shape[1], -1 if labels is None else int(labels.max())
         if highest >= classes:
             raise UsageError(
                 f"The model has {classes} output classes, but the stream contains label {highest}. Use a model "
@@ -165,10 +186,10 @@ class _Evaluation:
             "segment": segment,
             "domain": {"name": domain.name, "severity": domain.severity, "round": domain.round},
             "images": len(images),
-            "wrong": int((output.logits.argmax(1) != batch.labels.to(self.device)).sum()),
+            "wrong": None if labels is None else int((output.logits.argmax(1) != labels.to(self.device)).sum()),
             **({} if kind == "step" else {"kind": kind}),
             "facts": diagnostics_to_json(output.diagnostics),
-            **self.metrics.of_batch(output.logits, batch.labels),
+            **({} if labels is None else self.metrics.of_batch(output.logits, labels)),
             **cost,
             "timing": {"seconds": timer.seconds},
         }
@@ -181,7 +202,7 @@ class _Evaluation:
         """
         adapter = self.adapter
         with torch.no_grad(), adapter.eager():
-            _, forward = count_flops(lambda: adapter.model(images))
+            _, forward = count_flops(lambda: adapter.model(images.to(self.dtype)))
         before = copy.deepcopy(adapter.state_dict())
         with adapter.eager():
             if not self.lines:
@@ -199,7 +220,7 @@ class _Evaluation:
         mean_flops = sum(self.costs[kind]["step_flops_per_image"] for kind in kinds) // len(kinds)
         return {
             "closing": True,
-            "mean_error": round(so_far.mean_error, 6),
+            "mean_error": None if so_far.mean_error is None else round(so_far.mean_error, 6),
             "error_by_domain": {name: round(error, 6) for name, error in so_far.error_by_domain.items()},
             **self.metrics.after_stream(lines[0]),
             "cost": {**self.costs[kinds[0]], "step_flops_per_image": mean_flops},
@@ -210,3 +231,15 @@ class _Evaluation:
                 **({"shared_gpu": True} if shared_gpu or is_gpu_shared(self.device) else {}),
             },
         }
+
+
+def _until_interrupt(
+    batches: Iterable[Batch], pending_interrupt: Callable[[], BaseException | None]
+) -> Generator[Batch, None, None]:
+    """Yield batches; raise the interrupt if reading fails after it, because Ctrl-C ends workers of a DataLoader."""
+    try:
+        yield from batches
+    except Exception:
+        if interrupt := pending_interrupt():
+            raise interrupt from None
+        raise

@@ -92,7 +92,8 @@ class OnlineMetrics:
         weight = next(self.adapter.model.parameters())
         images, wrong = 0, torch.zeros((), dtype=torch.int64, device=weight.device)
         for batch in self.clean:
-            assert batch.labels is not None
+            if batch.labels is None:
+                raise UsageError("The metric 'forgetting' needs labels, but the stream has none. Omit it from metrics.")
             logits = self.adapter.predict(to_device(batch.images.to(weight.dtype), weight.device))
             wrong += (logits.argmax(1) != batch.labels.to(weight.device)).sum()
             images += len(batch.images)

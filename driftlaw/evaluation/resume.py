@@ -20,10 +20,10 @@ NOT_COMPARED = ("timing", "command", "commit")  # header fields that may differ 
 class RecordMismatchError(UsageError):
     """A record file contains a different run. ``differing`` lists the header fields that differ."""
 
-    def __init__(self, path: Path, differing: list[str]) -> None:
+    def __init__(self, path: Path, differing: list[str], hint: str = "") -> None:
         super().__init__(
             f"{path} contains the record of a different run (differing: {', '.join(differing)}). "
-            "Choose another path for the record, or delete this file."
+            f"Choose another path for the record, or delete this file.{hint}"
         )
         self.differing = differing
 
@@ -62,7 +62,10 @@ class ResumableRecord:
         ours, theirs = _compared(self.header), _compared(written[0])
         if ours != theirs:
             assert self.path is not None
-            raise RecordMismatchError(self.path, [key for key in ours | theirs if ours.get(key) != theirs.get(key)])
+            differing = [key for key in ours | theirs if ours.get(key) != theirs.get(key)]
+            first, other = (header.get("stream", {}).get("first_batch_sha256") for header in (ours, theirs))
+            hint = " The first batch differs: a run can be resumed only if the loader does not shuffle."
+            raise RecordMismatchError(self.path, differing, hint if first != other else "")
         self.finished = bool(written[-1].get("closing"))
         if not self.finished and self.checkpoint.exists():
             state = load_checkpoint(self.checkpoint, device)

@@ -54,11 +54,12 @@ def clean_error(record: RunRecord) -> CleanError | None:
 def error_by_round(record: RunRecord) -> list[float]:
     """Return the error in per cent of every round of a recurring stream, averaged over the round's segments.
 
-    Other streams have one round. The last round of an unfinished run may be incomplete.
+    Other streams have one round. The last round of an unfinished run may be incomplete. Without labels there is none.
     """
     rounds: dict[int, list[float]] = {}
     for segment in record.segments:
-        rounds.setdefault(segment.round, []).append(segment.error)
+        if segment.error is not None:
+            rounds.setdefault(segment.round, []).append(segment.error)
     return [fmean(errors) for _, errors in sorted(rounds.items())]
 
 
@@ -74,9 +75,9 @@ class Window:
 def worst_window(record: RunRecord, batches: int = 10) -> Window | None:
     """Return the consecutive batches with the highest error, across domains; the first such window if several.
 
-    A stream shorter than ``batches`` is one window. The result is None if there are no batches.
+    A stream shorter than ``batches`` is one window. The result is None if there are no batches or no labels.
     """
-    if not record.batches:
+    if not record.batches or record.mean_error is None:
         return None
     length = min(batches, len(record.batches))
     errors = _sliding_error(record.batches, length)
@@ -107,7 +108,7 @@ def recoveries(record: RunRecord, *, window: int = 3, tolerance: float = 1.0) ->
     The settled error is the error of the last ⌈n/2⌉ of the segment's n batches. The segment has recovered after k
     batches, where k ≥ 0 is the smallest number such that the error of batches k+1 … k+window is at most ``tolerance``
     percentage points above the settled error. Errors are wrong predictions over images, so small batches count less.
-    Segments shorter than two windows are skipped, and so is an incomplete last segment.
+    Segments shorter than two windows are skipped, and so are an incomplete last segment and batches without labels.
 
     Args:
         record: a run; no extra metrics are needed.
@@ -117,7 +118,7 @@ def recoveries(record: RunRecord, *, window: int = 3, tolerance: float = 1.0) ->
     results = []
     segments = record.segment_lines
     for lines in segments if record.finished else segments[:-1]:
-        if len(lines) >= 2 * window:
+        if len(lines) >= 2 * window and lines[0]["wrong"] is not None:
             last_half = lines[len(lines) // 2 :]
             settled = _sliding_error(last_half, len(last_half))[0]
             recovered = np.flatnonzero(_sliding_error(lines, window) <= settled + tolerance)

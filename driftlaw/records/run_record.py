@@ -27,7 +27,10 @@ BATCH_FIELDS = (
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive batches of one domain: index of the first batch, number of images and of wrong predictions."""
+    """Consecutive batches of one domain: index of the first batch, number of images and of wrong predictions.
+
+    Without labels, ``wrong`` and ``error`` are None.
+    """
 
     name: str
     severity: int
@@ -35,15 +38,15 @@ class Segment:
     first_batch: int
     batches: int
     images: int
-    wrong: int
+    wrong: int | None
 
     @property
-    def error(self) -> float:
+    def error(self) -> float | None:
         """Online error in per cent: each image is predicted once, when it arrives."""
-        return 100.0 * self.wrong / self.images
+        return None if self.wrong is None else 100.0 * self.wrong / self.images
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunRecord:
     """A run: ``header``, one line per batch in ``batches``, and ``closing`` (None until the run is finished).
 
@@ -61,6 +64,12 @@ class RunRecord:
     batches: list[Line]
     closing: Line | None = None
     path: Path | None = None
+
+    def __repr__(self) -> str:
+        parts = [self.method, f"seed {self.seed}", *([] if self.finished else ["unfinished"])]
+        if self.batches:
+            parts.append("no labels" if self.mean_error is None else f"{self.mean_error:.2f} % error")
+        return f"<RunRecord: {', '.join([*parts, f'{len(self.batches)} batches', self.location])}>"
 
     @property
     def method(self) -> str:
@@ -135,24 +144,26 @@ class RunRecord:
                 first_batch=lines[0]["batch"],
                 batches=len(lines),
                 images=sum(line["images"] for line in lines),
-                wrong=sum(line["wrong"] for line in lines),
+                wrong=sum(line["wrong"] for line in lines) if lines[0]["wrong"] is not None else None,
             )
             for lines in self.segment_lines
         ]
 
     @property
     def error_by_domain(self) -> dict[str, float]:
-        """Error per domain name in per cent, averaged over its segments (rounds, severities)."""
+        """Error per domain name in per cent, averaged over its segments (rounds, severities); empty without labels."""
         errors: dict[str, list[float]] = {}
         for segment in self.segments:
-            errors.setdefault(segment.name, []).append(segment.error)
+            if segment.error is not None:
+                errors.setdefault(segment.name, []).append(segment.error)
         return {name: fmean(values) for name, values in errors.items()}
 
     @property
-    def mean_error(self) -> float:
-        """Error in per cent, averaged over segments."""
+    def mean_error(self) -> float | None:
+        """Error in per cent, averaged over segments; None without labels."""
         self._require_batches()
-        return fmean(segment.error for segment in self.segments)
+        errors = [segment.error for segment in self.segments if segment.error is not None]
+        return fmean(errors) if errors else None
 
     @property
     def seconds_per_step(self) -> float:
@@ -215,10 +226,12 @@ def validate_record(record: RunRecord) -> RunRecord:
     problems += [f"batch {number} has no images" for number, line in enumerate(record.batches) if line["images"] < 1]
     if not problems and record.closing is not None:
         recorded, planned = record.closing.get("mean_error"), record.header["batches"]
-        if len(record.batches) != planned or not record.batches:
+        if planned not in (None, len(record.batches)) or not record.batches:
             problems = [f"it has a closing line after {len(record.batches)} of {planned} batches"]
-        elif recorded is None or abs(recorded - record.mean_error) > 0.01:
-            problems = [f"the closing line has a mean error of {recorded}, the batches have {record.mean_error:.4f}"]
+        elif recorded != (found := record.mean_error) and (
+            recorded is None or found is None or abs(recorded - found) > 0.01
+        ):
+            problems = [f"the closing line has a mean error of {recorded}, the batches have {found}"]
     if problems:
         more = f" (and {len(problems) - 3} more problems)" if len(problems) > 3 else ""
         raise DataError(

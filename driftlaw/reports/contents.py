@@ -30,6 +30,8 @@ def summarize(table: ResultTable) -> str:
     if not ranked:
         return "No run is finished yet."
     best = ranked[0]
+    if best.summaries[0].mean is None:
+        return "The stream has no labels, so that no error is known."
     mean = f"{value_cell(best.summaries[0]).value} % ({fmt.counted(len(best.seeds), 'seed')})"
     if len(ranked) == 1:
         return f"{best.label} has a mean error of {mean}."

@@ -28,8 +28,8 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def draw_error_along_stream(table: ResultTable) -> Figure | None:
-    """Draw the error per batch of every row, and its running mean within each domain."""
-    rows = [row for row in table.rows if row.first.batches]
+    """Draw the error per batch of every row, and its running mean within each domain; None without labels."""
+    rows = [row for row in table.rows if row.first.batches and row.first.mean_error is not None]
     if not rows:
         return None
     with svg_figure((WIDTH, 3.6), f"stream {table.protocol.key}") as (canvas, to_svg):

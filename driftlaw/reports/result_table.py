@@ -105,7 +105,8 @@ class ResultRow:
     @property
     def progress(self) -> str:
         """Number of completed batches of an unfinished run."""
-        return f"{len(self.first.batches)} of {self.first.header['batches']} batches"
+        planned = self.first.header["batches"]
+        return f"{len(self.first.batches)} {'' if planned is None else f'of {planned} '}batches"
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -129,12 +129,13 @@ def _errors(record: RunRecord, domain: str | None, severity: int | None) -> dict
     errors: dict[str | int, list[float]] = {}
     if domain is None:
         for segment in record.segments:
-            if severity in (None, segment.severity):
+            if severity in (None, segment.severity) and segment.error is not None:
                 errors.setdefault(segment.name, []).append(segment.error)
     else:
         batches = [line for line in record.batches if line["domain"]["name"] == domain]
         for _, lines in groupby(batches, key=lambda line: line["domain"]["round"]):
-            selected = [line for line in lines if severity in (None, line["domain"]["severity"])]
+            known = (line for line in lines if line["wrong"] is not None)
+            selected = [line for line in known if severity in (None, line["domain"]["severity"])]
             for index, line in enumerate(selected):
                 errors.setdefault(index, []).append(100.0 * line["wrong"] / line["images"])
     return {unit: fmean(values) for unit, values in errors.items()}

@@ -116,8 +116,9 @@ def _complete_segments(record: RunRecord) -> list[Segment]:
     return segments if complete else segments[:-1]
 
 
-def _mean_over_seeds(errors: list[list[float]]) -> TableValue:
-    means = [fmean(values) for values in errors if values]
+def _mean_over_seeds(errors: list[list[float | None]]) -> TableValue:
+    known = [[value for value in values if value is not None] for values in errors]
+    means = [fmean(values) for values in known if values]
     return TableValue(fmean(means) if means else None, stdev(means) if len(means) > 1 else None)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -12,21 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from driftlaw._deprecated import renamed_keywords
 from driftlaw.base import Batch, Domain, Stream
-from driftlaw.datasets import ARCHIVES, ArchiveDataset, load_dataset, open_archive
-from driftlaw.datasets.torch_dataset import as_image_dataset
+from driftlaw.datasets import ArchiveDataset
 from driftlaw.errors import UsageError
-from driftlaw.settings import merge, parse, read_preset
 from driftlaw.streams.image_cache import CorruptedImageCache
 from driftlaw.streams.ordering import Indices, image_order
 from driftlaw.streams.schedules import CLEAN, MIXED, list_domains
 from driftlaw.streams.settings import StreamSettings
 
 GPU_CHUNK_VALUES = 2**24  # pixel values corrupted per call on a GPU, where launch overhead dominates small batches
-_DERIVED_KEYS = ("images_per_domain", "pixels")
-_TRAIN_DATA_KEYS = ("source", "train_data")  # of a preset, read by `driftlaw run`
-_ARCHIVE_PREFIX = "archive:"
 
 
 @dataclass(frozen=True)
@@ -55,7 +48,7 @@ class CorruptedStream(Stream):
     """
 
     def __init__(self, settings: StreamSettings, cache: CorruptedImageCache) -> None:
-        self.settings, self.cache = settings, cache
+        self.cache = cache
         self.dataset, self.archive, self.device = cache.dataset, cache.archive, cache.device
         self.num_classes = self.dataset.num_classes
         if isinstance(self.dataset, ArchiveDataset) and CLEAN in settings.corruptions:
@@ -64,6 +57,13 @@ class CorruptedStream(Stream):
                 f"'{name}' is an archive of corrupted images and has no clean images. Pass the dataset it was made "
                 f"from as dataset, and '{name}' as archive."
             )
+        if not self.num_classes and "order" not in settings.model_fields_set:
+            settings = settings.model_copy(
+                update={"order": "as-is"}
+            )  # files without labels are often frames of a video
+        if not self.num_classes and settings.order == "dirichlet":
+            raise UsageError(f"order='dirichlet' needs labels, but {self.dataset.name} has none. Use order='as-is'.")
+        self.settings = settings
         self.indices = image_order(
             settings.order,
             np.asarray(self.dataset.labels),
@@ -84,6 +84,12 @@ class CorruptedStream(Stream):
 
     def __len__(self) -> int:
         return sum(self._num_batches(segment) for segment in self._segments)
+
+    def __repr__(self) -> str:
+        names, size = self.settings.corruptions, self.settings.batch_size
+        domains = ", ".join(names) if len(names) < 4 else f"{len(names)} corruptions"
+        images = f"{len(self.indices)} images per domain, {len(self)} batches of {size}"
+        return f"<CorruptedStream: {self.dataset.name}, {self.settings.schedule}, {domains}, {images}>"
 
     def __iter__(self) -> Iterator[Batch]:
         return self.iter_from(0)
@@ -142,7 +148,7 @@ class CorruptedStream(Stream):
     def _num_batches(self, segment: Segment) -> int:
         return -(-len(segment.indices) // self.settings.batch_size)
 
-    def _segment_batches(self, segment: Segment, skipped: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def _segment_batches(self, segment: Segment, skipped: int) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Yield images and labels of the batches of a segment; on a GPU, several batches are corrupted per call."""
         size = self.settings.batch_size
         chunk_size = self.batches_per_chunk * size
@@ -151,7 +157,7 @@ class CorruptedStream(Stream):
             pixels = self._chunk_pixels(segment, chunk)
             labels = torch.from_numpy(np.asarray(self.dataset.labels)[segment.indices[chunk]]).to(self.device)
             for batch, batch_labels in zip(torch.split(pixels, size), torch.split(labels, size), strict=True):
-                yield batch.to(torch.float32).div(255), batch_labels
+                yield batch.to(torch.float32).div(255), batch_labels if self.num_classes else None
 
     def _chunk_pixels(self, segment: Segment, chunk: slice) -> Tensor:
         indices = segment.indices[chunk]
@@ -163,89 +169,3 @@ class CorruptedStream(Stream):
             rows = np.flatnonzero(domain_of == number)
             pixels[torch.from_numpy(rows).to(self.device)] = self.cache.get(segment.domains[number], indices[rows])
         return pixels
-
-
-@renamed_keywords(source="dataset")
-def make_stream(
-    preset_or_recipe: str | Mapping[str, Any] | StreamSettings,
-    *,
-    data_dir: str | os.PathLike[str] | None = None,
-    device: torch.device | str = "cpu",
-    like: CorruptedStream | None = None,
-    dataset: Any = None,
-    **changes: Any,
-) -> CorruptedStream:
-    """Return a stream from a preset, a mapping of settings, or the ``recipe()`` of another stream.
-
-    >>> stream = make_stream("embedded", corruptions=["fog", "snow"], limit=400)
-    >>> [batch.domain.name for batch in stream]
-    ['fog', 'fog', 'snow', 'snow']
-
-    Args:
-        preset_or_recipe: For example ``"embedded"`` or ``{"dataset": "cifar10", "severity": 3}``.
-        data_dir: Data directory; see ``driftlaw.paths.data_dir``.
-        device: Where images are corrupted and returned.
-        like: A stream of the same images in another order; its image cache is shared.
-        dataset: The clean images: a name (as in the settings), a torch ``Dataset`` of (image, label), or an object that
-            implements ``driftlaw.datasets.ImageDataset``.
-        **changes: Settings to change, for example ``limit=400``.
-
-    Raises:
-        UsageError: Settings are invalid, or archive and dataset do not belong together.
-        DataError: Data is missing or damaged.
-    """
-    given = None if isinstance(dataset, str) else dataset
-    if isinstance(dataset, str):
-        changes["dataset"] = dataset
-    settings = _parse_settings(preset_or_recipe, changes)
-    shared = ["archive", "corruption_seed", "corruptions"] + (["dataset"] if given is None else [])
-    if (
-        like is not None
-        and like.device == torch.device(device)
-        and like.cache.given is given
-        and all(getattr(like.settings, name) == getattr(settings, name) for name in shared)
-    ):
-        return CorruptedStream(settings.model_copy(update={"dataset": like.settings.dataset}), like.cache)
-    clean, archive = None if given is None else as_image_dataset(given), None
-    if clean is not None:
-        settings = settings.model_copy(update={"dataset": clean.name})
-    name = settings.dataset
-    if clean is None and (name in ARCHIVES or name.startswith(_ARCHIVE_PREFIX)):
-        if settings.archive not in (None, name):  # a recipe contains the name twice
-            raise UsageError(f"dataset='{name}' is an archive. Remove archive={settings.archive!r}.")
-        archive = open_archive(name.removeprefix(_ARCHIVE_PREFIX), data_dir=data_dir)
-        clean = ArchiveDataset(name, archive)
-    elif settings.archive:
-        archive = open_archive(settings.archive, data_dir=data_dir)
-    clean = load_dataset(name, data_dir=data_dir, split="test") if clean is None else clean
-    if archive is not None:
-        if not np.array_equal(archive.labels, clean.labels):
-            raise UsageError(
-                f"The archive {settings.archive} ({len(archive)} images per severity) and the dataset {clean.name} "
-                f"({len(clean)} images) have different labels. Use the dataset it was made from."
-            )
-        available = archive.corruptions()
-        missing = [name for name in settings.corruptions if name not in (CLEAN, *available)]
-        if missing:
-            raise UsageError(
-                f"The archive {settings.archive} does not contain {', '.join(missing)}. Add the files, or use its "
-                f"corruptions: {', '.join(available)}."
-            )
-    return CorruptedStream(settings, CorruptedImageCache(clean, archive, settings.corruption_seed, device, given=given))
-
-
-def _parse_settings(given: str | Mapping[str, Any] | StreamSettings, changes: Mapping[str, Any]) -> StreamSettings:
-    if not isinstance(given, str | Mapping | StreamSettings):
-        raise UsageError(
-            f"The first argument is a {type(given).__name__}; expected the name of a preset or settings. To use your "
-            'own images, write make_stream("embedded", dataset=dataset).'
-        )
-    if isinstance(given, StreamSettings):
-        values: dict[str, Any] = given.model_dump()
-    else:
-        table = read_preset(given).get("stream", {}) if isinstance(given, str) else given
-        values = {key: value for key, value in table.items() if key not in (*_DERIVED_KEYS, *_TRAIN_DATA_KEYS)}
-        for key in ("dataset", "archive"):
-            if isinstance(values.get(key), Mapping):
-                values[key] = values[key]["name"]
-    return parse(StreamSettings, merge(values, changes), where="the stream")

@@ -104,8 +104,18 @@ def test_origin_states_images_per_class_if_equal(tmp_path):
     assert "a class" not in load_dataset(f"folder:{tmp_path}").metadata()["origin"]
 
 
+def test_a_folder_without_sub_folders_has_no_labels(tmp_path):
+    for name in ("10.png", "9.jpg", ".hidden.png", "notes.txt"):
+        write_image(tmp_path / name) if not name.endswith("txt") else (tmp_path / name).write_text("")
+    dataset = load_dataset(f"folder:{tmp_path}")
+    assert (len(dataset), dataset.num_classes, dataset.class_names) == (2, 0, [])
+    assert dataset.labels.tolist() == [-1, -1]
+    assert [path.name for path in dataset._files] == ["9.jpg", "10.png"]
+    assert json.loads(json.dumps(dataset.metadata()))["count"] == 2
+
+
 def test_empty_or_missing_folders_raise(tmp_path):
-    with pytest.raises(DataError, match="no sub-folders"):
+    with pytest.raises(DataError, match="no images and no sub-folders"):
         load_dataset(f"folder:{tmp_path}")
     with pytest.raises(DataError, match="does not exist"):
         load_dataset(f"folder:{tmp_path / 'missing'}")

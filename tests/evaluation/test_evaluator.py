@@ -9,7 +9,7 @@ import driftlaw
 from driftlaw.errors import UsageError
 from driftlaw.evaluation import diagnostics_to_json, run
 from driftlaw.models import build_model
-from driftlaw.records import read_record
+from driftlaw.records import read_record, validate_record
 from driftlaw.testing.fixtures import SyntheticDataset
 from tests.evaluation.noise_stream import NoiseStream
 
@@ -94,9 +94,33 @@ def test_deprecated_keywords_still_work(model, tmp_path):
         assert path.exists()
 
 
-def test_a_stream_without_labels_is_refused(model):
-    with pytest.raises(UsageError, match="no labels"):
-        run(NoiseStream(labelled=False), driftlaw.adapt(model, "source"))
+def test_without_labels_the_record_has_everything_but_errors(model, tmp_path):
+    batches = [(batch.images, batch.labels) for batch in NoiseStream()]
+    record = run([images for images, _ in batches], driftlaw.adapt(model, "law"), record=tmp_path / "a.jsonl")
+    labelled = run(batches, driftlaw.adapt(model, "law"))
+    assert record.mean_error is None
+    assert record.error_by_domain == {}
+    assert (record.closing["mean_error"], record.closing["error_by_domain"]) == (None, {})
+    assert record.closing["cost"] == labelled.closing["cost"]
+    for line, other in zip(record.batches, labelled.batches, strict=True):
+        assert line["wrong"] is None
+        assert line["facts"] == other["facts"]
+        assert line.keys() == other.keys()
+    assert validate_record(read_record(tmp_path / "a.jsonl")).closing == record.closing
+
+
+@pytest.mark.parametrize("metric", ["calibration", "forgetting"])
+def test_metrics_that_need_labels_say_so(model, metric):
+    stream = NoiseStream(labelled=False)
+    stream.clean = lambda limit: iter(stream)
+    with pytest.raises(UsageError, match=f"'{metric}' needs labels"):
+        run(stream, driftlaw.adapt(model, "source"), metrics=[metric])
+
+
+def test_labels_in_some_batches_only_are_refused(model):
+    images, labels = torch.rand(4, 3, 16, 16), torch.arange(4)
+    with pytest.raises(UsageError, match="batch 1 differs"):
+        run([(images, labels), images], driftlaw.adapt(model, "source"))
 
 
 def test_an_unknown_reset_is_refused(model):
@@ -105,8 +129,8 @@ def test_an_unknown_reset_is_refused(model):
 
 
 def test_wrong_types_of_stream_and_adapter_are_refused(model):
-    with pytest.raises(UsageError, match="Expected a stream, found list"):
-        run([torch.rand(2, 3, 16, 16)], driftlaw.adapt(model, "norm"))
+    with pytest.raises(UsageError, match="Found a int; expected a DataLoader, a dataset, a folder"):
+        run(3, driftlaw.adapt(model, "norm"))
     with pytest.raises(UsageError, match="Expected an adapter, found WideResNet"):
         run(NoiseStream(), model)
 

@@ -195,3 +195,38 @@ def test_batch_must_have_images():
     record.batches[0]["images"] = 0
     with pytest.raises(DataError, match="batch 0 has no images"):
         validate_record(record)
+
+
+def test_without_labels_there_is_no_error():
+    record = RunRecord(HEADER, [batch(0, 0, "fog", None), batch(1, 0, "fog", None)])
+    assert record.segments[0].wrong is None
+    assert record.segments[0].error is None
+    assert record.mean_error is None
+    assert record.error_by_domain == {}
+
+
+def test_closing_line_without_error_needs_batches_without_labels():
+    record = make_record("law")
+    unlabelled = [line | {"wrong": None} for line in record.batches]
+    closing = record.closing | {"mean_error": None}
+    assert validate_record(replace(record, batches=unlabelled, closing=closing)).mean_error is None
+    with pytest.raises(DataError, match="mean error of None"):
+        validate_record(replace(record, closing=closing))
+    with pytest.raises(DataError, match="the batches have None"):
+        validate_record(replace(record, batches=unlabelled))
+
+
+def test_number_of_batches_may_be_unknown():
+    record = make_record("law")
+    assert validate_record(replace(record, header=record.header | {"batches": None})).finished
+
+
+def test_repr_is_short():
+    batches = [batch(0, 0, "fog", 3), batch(1, 0, "fog", 2)]
+    assert repr(RunRecord(HEADER, batches, CLOSING, Path("a.jsonl"))) == (
+        "<RunRecord: law, seed 3, 25.00 % error, 2 batches, a.jsonl>"
+    )
+    assert repr(RunRecord(HEADER, [batch(0, 0, "fog", None)])) == (
+        "<RunRecord: law, seed 3, unfinished, no labels, 1 batches, a run in memory>"
+    )
+    assert repr(RunRecord(HEADER, [])) == "<RunRecord: law, seed 3, unfinished, 0 batches, a run in memory>"

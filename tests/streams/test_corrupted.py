@@ -59,11 +59,6 @@ def same_bits(one, two):
     )
 
 
-def test_dataset_as_first_argument_raises():
-    with pytest.raises(UsageError, match=r"is a TensorDataset; .*dataset=dataset"):
-        make_stream(torch.utils.data.TensorDataset(torch.rand(2, 3, 4, 4)))
-
-
 def test_batches_have_the_documented_shape_and_type(dataset):
     stream = make(dataset)
     batches = list(stream)

@@ -1,0 +1,186 @@
+"""make_stream: streams from presets, folders, datasets and loaders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from driftlaw._deprecated import renamed_keywords
+from driftlaw.base import Stream
+from driftlaw.datasets import ARCHIVES, REQUIRED_ATTRIBUTES, ArchiveDataset, load_dataset, open_archive
+from driftlaw.datasets.torch_dataset import as_image_dataset
+from driftlaw.errors import UsageError
+from driftlaw.settings import list_presets, merge, parse, read_preset
+from driftlaw.streams.corrupted import CorruptedStream
+from driftlaw.streams.image_cache import CorruptedImageCache
+from driftlaw.streams.loader import LOADER, LoaderStream, batch_sha256, collate, split_batch
+from driftlaw.streams.ordering import image_order
+from driftlaw.streams.schedules import CLEAN
+from driftlaw.streams.settings import StreamSettings
+
+OWN_DATA: dict[str, Any] = {"corruptions": [CLEAN], "batch_size": 64}
+"""Settings of streams from folders and datasets, if not given."""
+_DERIVED_KEYS = ("images_per_domain", "pixels")
+_TRAIN_DATA_KEYS = ("source", "train_data")  # of a preset, read by `driftlaw run`
+_ARCHIVE_PREFIX = "archive:"
+
+
+@overload
+def make_stream(
+    data: str | os.PathLike[str] | Mapping[str, Any] | StreamSettings,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    device: torch.device | str = "cpu",
+    like: CorruptedStream | None = None,
+    dataset: Any = None,
+    **changes: Any,
+) -> CorruptedStream: ...
+@overload
+def make_stream(data: Any, **changes: Any) -> Stream: ...
+@renamed_keywords(source="dataset", preset_or_recipe="data")
+def make_stream(
+    data: Any,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    device: torch.device | str = "cpu",
+    like: CorruptedStream | None = None,
+    dataset: Any = None,
+    **changes: Any,
+) -> Stream:
+    """Return a stream from a preset, a folder of images, a dataset, a DataLoader, or any iterable of batches.
+
+    >>> stream = make_stream("embedded", corruptions=["fog", "snow"], limit=400)
+    >>> [batch.domain.name for batch in stream]
+    ['fog', 'fog', 'snow', 'snow']
+    >>> images, labels = torch.rand(10, 3, 8, 8), torch.arange(10)
+    >>> make_stream(torch.utils.data.TensorDataset(images, labels), batch_size=5)
+    <LoaderStream: TensorDataset, 2 batches of 5>
+
+    Images of loaders, and of datasets without ``corruptions``, are passed on unchanged: normalised or not, floats or
+    uint8. Folders, and datasets with ``corruptions``, give floats in [0, 1] from 8-bit pixels.
+
+    Args:
+        data: One of these:
+
+            - a preset such as ``"embedded"``, a mapping of settings such as ``{"dataset": "cifar10", "severity": 3}``,
+              or the ``recipe()`` of another stream;
+            - a folder of images. Class sub-folders give labels. Without sub-folders there are no labels, and the order
+              is that of the file names;
+            - a torch ``Dataset`` of images, (image, label) or dicts. It is shuffled with ``seed``, if not
+              ``order="as-is"``. ``corruptions=["fog"]`` corrupts it on the fly. ``["clean"]`` stands for no corruption;
+            - a DataLoader or another iterable of (images, labels), (images,), images, or dicts with images and labels.
+              Its order and batch size are not changed. An iterator, such as a generator, can be used for one run, which
+              cannot be resumed.
+        data_dir: Data directory; see ``driftlaw.paths.data_dir``.
+        device: Where images are corrupted and returned. The batches of a loader stay where they are.
+        like: A stream of the same images in another order; its image cache is shared.
+        dataset: The clean images for a preset: a name (as in the settings), a torch ``Dataset`` of (image, label), or
+            an object that implements ``driftlaw.datasets.ImageDataset``.
+        **changes: Settings of ``StreamSettings`` to change, for example ``limit=400``. For folders and datasets
+            ``batch_size`` is 64 and ``corruptions`` is ``["clean"]`` if not given.
+
+    Raises:
+        UsageError: Settings are invalid, or archive and dataset do not belong together.
+        DataError: Data is missing or damaged.
+    """
+    if isinstance(data, Stream):
+        return data
+    if isinstance(data, str | os.PathLike):
+        data = os.fspath(data)
+        is_preset = data in list_presets() or data.endswith(".toml")
+        if data.endswith(("/", os.sep)) or (not is_preset and Path(data).expanduser().is_dir()):
+            data = {**OWN_DATA, "dataset": f"folder:{Path(data)}"}
+    elif not isinstance(data, Mapping | StreamSettings):
+        is_image_dataset = all(hasattr(data, name) for name in REQUIRED_ATTRIBUTES)
+        if isinstance(data, DataLoader) or not (is_image_dataset or "corruptions" in changes):
+            return _loader_stream(data, changes)
+        data, dataset = OWN_DATA, data
+    given = None if isinstance(dataset, str) else dataset
+    if isinstance(dataset, str):
+        changes["dataset"] = dataset
+    settings = _parse_settings(data, changes)
+    shared = ["archive", "corruption_seed", "corruptions"] + (["dataset"] if given is None else [])
+    if (
+        like is not None
+        and like.device == torch.device(device)
+        and like.cache.given is given
+        and all(getattr(like.settings, name) == getattr(settings, name) for name in shared)
+    ):
+        return CorruptedStream(settings.model_copy(update={"dataset": like.settings.dataset}), like.cache)
+    clean, archive = None if given is None else as_image_dataset(given), None
+    if clean is not None:
+        settings = settings.model_copy(update={"dataset": clean.name})
+    name = settings.dataset
+    if clean is None and (name in ARCHIVES or name.startswith(_ARCHIVE_PREFIX)):
+        if settings.archive not in (None, name):  # a recipe contains the name twice
+            raise UsageError(f"dataset='{name}' is an archive. Remove archive={settings.archive!r}.")
+        archive = open_archive(name.removeprefix(_ARCHIVE_PREFIX), data_dir=data_dir)
+        clean = ArchiveDataset(name, archive)
+    elif settings.archive:
+        archive = open_archive(settings.archive, data_dir=data_dir)
+    clean = load_dataset(name, data_dir=data_dir, split="test") if clean is None else clean
+    if archive is not None:
+        if not np.array_equal(archive.labels, clean.labels):
+            raise UsageError(
+                f"The archive {settings.archive} ({len(archive)} images per severity) and the dataset {clean.name} "
+                f"({len(clean)} images) have different labels. Use the dataset it was made from."
+            )
+        available = archive.corruptions()
+        missing = [name for name in settings.corruptions if name not in (CLEAN, *available)]
+        if missing:
+            raise UsageError(
+                f"The archive {settings.archive} does not contain {', '.join(missing)}. Add the files, or use its "
+                f"corruptions: {', '.join(available)}."
+            )
+    return CorruptedStream(settings, CorruptedImageCache(clean, archive, settings.corruption_seed, device, given=given))
+
+
+def _loader_stream(data: Any, changes: Mapping[str, Any]) -> LoaderStream:
+    """Return a stream of the batches of a loader, or of a dataset without corruption."""
+    is_iterable = isinstance(data, IterableDataset)
+    if isinstance(data, list | tuple | torch.Tensor | np.ndarray) or not (is_iterable or hasattr(data, "__getitem__")):
+        if changes:
+            raise UsageError(
+                f"{', '.join(changes)} cannot be set for a {type(data).__name__}, because it makes its own batches. "
+                "Change the loader, or pass its dataset instead."
+            )
+        return LoaderStream(data)
+    valid = ["batch_size"] if is_iterable else ["batch_size", "limit", "order", "seed"]
+    others = [name for name in changes if name not in valid]
+    if others or changes.get("order") == "dirichlet":
+        raise UsageError(
+            f"{', '.join(others) or 'order=dirichlet'} cannot be set for a {type(data).__name__} without corruptions. "
+            f"Valid settings are {', '.join(valid)}. For the others, pass corruptions=['clean'] as well."
+        )
+    settings = parse(StreamSettings, OWN_DATA | dict(changes), where="the stream")
+    if is_iterable:
+        return LoaderStream(DataLoader(data, settings.batch_size, collate_fn=collate))
+    if len(data) == 0:
+        raise UsageError(f"The dataset ({type(data).__name__}) is empty.")
+    no_labels = np.zeros(len(data), np.int64)
+    order = image_order(settings.order, no_labels, seed=settings.seed, limit=settings.limit, concentration=1.0)
+    loader = DataLoader(data, settings.batch_size, sampler=order.tolist(), collate_fn=collate)
+    described = {name: getattr(settings, name) for name in ("order", "seed", "limit")}
+    # Not of the first batch, which depends on the seed.
+    described["first_item_sha256"] = batch_sha256(*split_batch(collate([data[0]]), 0))
+    return LoaderStream(loader, described)
+
+
+def _parse_settings(given: str | Mapping[str, Any] | StreamSettings, changes: Mapping[str, Any]) -> StreamSettings:
+    if isinstance(given, StreamSettings):
+        values: dict[str, Any] = given.model_dump()
+    else:
+        table = read_preset(given).get("stream", {}) if isinstance(given, str) else given
+        values = {key: value for key, value in table.items() if key not in (*_DERIVED_KEYS, *_TRAIN_DATA_KEYS)}
+        for key in ("dataset", "archive"):
+            if isinstance(values.get(key), Mapping):
+                values[key] = values[key]["name"]
+        if values.get("schedule") == LOADER:
+            raise UsageError("A loader cannot be rebuilt from the recipe of its stream. Pass the loader.")
+    return parse(StreamSettings, merge(values, changes), where="the stream")
