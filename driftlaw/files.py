@@ -1,14 +1,21 @@
-"""Files: atomic writes, errors about full disks, and checksums."""
+"""Files: atomic writes, errors about full disks, checksums, and import of Python files."""
 
 import contextlib
 import errno
 import hashlib
+import importlib.util
 import os
+import sys
 import tempfile
+import traceback
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
-from driftlaw.errors import DataError
+from driftlaw.errors import DataError, UsageError
+
+_IMPORTED = "driftlaw_imported_"  # start of the module names of imported files
 
 
 @contextlib.contextmanager
@@ -73,6 +80,50 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
     """Return the sha256 checksum of a file in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def import_python_file(path: Path) -> ModuleType:
+    """Import a user's Python file. It may import its neighbours, as when Python runs it.
+
+    Raises:
+        UsageError: the file does not exist, its name does not end in .py, or importing it fails.
+    """
+    if not path.is_file():
+        raise UsageError(f"{path} is not a file. Expected a Python file.")
+    # A unique name: a file called torch.py must not shadow torch, nor one of two files of the same name the other.
+    name = f"{_IMPORTED}{path.stem}_{zlib.crc32(os.fsencode(path.resolve())):08x}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is not a Python file. The file name must end in .py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # pydantic resolves annotations through sys.modules
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # user code may raise anything
+        del sys.modules[name]
+        raise UsageError(f"{path} cannot be imported: {describe_error(error, path)}") from error
+    finally:
+        sys.path.remove(folder)
+    return module
+
+
+def imported_file(module_name: str) -> dict[str, str] | None:
+    """Return name and sha256 of the file of a module that ``import_python_file`` imported; None for other modules."""
+    if not module_name.startswith(_IMPORTED):
+        return None
+    path = Path(str(sys.modules[module_name].__file__))
+    return {"name": path.name, "sha256": sha256_of(path)}
+
+
+def describe_error(error: Exception, path: Path) -> str:
+    """Return the message of an error that a user's file caused, with the line number in that file."""
+    if isinstance(error, SyntaxError):
+        return f"line {error.lineno}: {error.msg}"
+    frames = traceback.extract_tb(error.__traceback__)
+    line = next((frame.lineno for frame in reversed(frames) if Path(frame.filename) == path), None)
+    return f"{f'line {line}: ' if line else ''}{type(error).__name__}: {error}"
 
 
 def _create_temporary(target: Path) -> Path:

@@ -40,7 +40,7 @@ def tune(
     rounds: Annotated[
         int, typer.Option(min=1, help="Repetitions of a continual stream; 4 is about as long as the benchmark.")
     ] = 4,
-    model: opt.Model = None,
+    model: opt.Network = None,
     out: Annotated[Path, typer.Option(help="Folder for PRESET.json and the records.")] = Path("results/tuning"),
     device: opt.Device = "auto",
     data_dir: opt.DataDir = None,
@@ -93,7 +93,7 @@ def tune(
     if warning := warn_short_stream(len(context.stream(first)), len(context.stream(tuning.benchmark))):
         typer.echo(f"driftlaw: ! {warning}", err=True)
     target, folder = out / tuning.file_name, out / first.preset
-    sha256 = weights_sha256(context.model(first.model["weights"]))
+    sha256 = weights_sha256(context.model(first.model))
     check_same_weights(target, sha256)
     options = RunOptions(folder, command=command_line(), checkpoint_seconds=checkpoint_seconds)
 

@@ -1,6 +1,7 @@
 """Base classes: Adapter, its hooks and state, the registry of methods, and the types that packages exchange."""
 
 from driftlaw.base.adapter import Adapter
+from driftlaw.base.find_method import find_method
 from driftlaw.base.registry import make_adapter, registered_methods
 from driftlaw.base.small_batches import BatchStatsSettings, ImageWindow
 from driftlaw.base.types import Batch, Domain, StepOutput, Stream
@@ -16,6 +17,7 @@ __all__ = [
     "Plan",
     "StepOutput",
     "Stream",
+    "find_method",
     "make_adapter",
     "registered_methods",
 ]

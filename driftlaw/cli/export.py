@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from driftlaw.cli.options import AsJson, DataDir
+from driftlaw.cli.options import AsJson, Checkpoint, DataDir, Normalize
 from driftlaw.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -23,26 +23,23 @@ def export(
         str,
         typer.Argument(
             metavar="WEIGHTS_OR_STATE",
-            help="Name or file of weights (see `driftlaw list weights`), or the saved state of an adapter.",
+            help="Network as for `driftlaw run --network`: a name or file of weights, timm:NAME, mynet.py:make, …; or "
+            "the saved state of an adapter.",
         ),
     ],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="File to write: .pt2, .onnx or .safetensors.")],
     state: Annotated[Path | None, typer.Option(help="Saved state of an adapter created from the weights.")] = None,
-    model: Annotated[
+    network: Annotated[
         str | None,
         typer.Option(
+            "--network",
+            "--model",
             help="With the state of an adapter: its weights or architecture, such as wrn_16_1. With weights: their "
-            "architecture, if the file does not store it."
+            "architecture, if the file does not store it.",
         ),
     ] = None,
-    normalize: Annotated[
-        str | None,
-        typer.Option(
-            "--normalize",
-            "--normalise",
-            help="Input normalisation, such as 'half', for files that do not store it.",
-        ),
-    ] = None,
+    checkpoint: Checkpoint = None,
+    normalize: Normalize = None,
     calibrate: Annotated[
         str | None,
         typer.Option(
@@ -65,14 +62,16 @@ def export(
 
     driftlaw export wrn_16_1-cifar10 camera.pt2 --state adapter.pt --calibrate recent-frames/
 
-    driftlaw export adapter.pt camera.onnx --model wrn_16_1-cifar10 --calibrate embedded --images 512
+    driftlaw export adapter.pt camera.onnx --network wrn_16_1-cifar10 --calibrate embedded --images 512
+
+    driftlaw export mynet.py:make camera.pt2 --checkpoint mynet.pth
     """
     from driftlaw.export import export_adapter, export_model, find_format
     from driftlaw.export.calibration import choose_calibration
     from driftlaw.hardware import pick_device
 
     find_format(out)
-    source_model, adapter = _load(weights, state, model, normalize, data_dir)
+    source_model, adapter = _load(weights, state, network, checkpoint, normalize, data_dir)
     target = pick_device(device)
     calibration = choose_calibration(source_model, adapter, calibrate, images, device=target, data_dir=data_dir)
     if calibration.note:
@@ -86,7 +85,12 @@ def export(
 
 
 def _load(
-    weights: str, state: Path | None, model: str | None, normalize: str | None, data_dir: Path | None
+    weights: str,
+    state: Path | None,
+    network: str | None,
+    checkpoint: Path | None,
+    normalize: str | None,
+    data_dir: Path | None,
 ) -> tuple[nn.Module, Adapter | None]:
     """Return the source model, and the adapter if there is a saved state."""
     from driftlaw.export import load_model_for_state, read_state, restore_adapter
@@ -100,9 +104,13 @@ def _load(
         else:
             if state is not None:
                 raise UsageError(f"{weights} is already the state of an adapter. Omit --state, or pass weights first.")
-            source_model = load_model_for_state(saved, model, normalize=normalize, folder=data_dir)
+            source_model = load_model_for_state(
+                saved, network, normalize=normalize, folder=data_dir, checkpoint=checkpoint
+            )
             return source_model, restore_adapter(source_model, saved)
-    source_model = load_model(weights, architecture=model, normalize=normalize, folder=data_dir)
+    source_model = load_model(
+        weights, architecture=network, normalize=normalize, folder=data_dir, checkpoint=checkpoint
+    )
     return source_model, None if state is None else restore_adapter(source_model, read_state(state))
 
 

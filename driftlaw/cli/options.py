@@ -8,7 +8,12 @@ import typer
 Preset = Annotated[
     str, typer.Argument(help="Preset name (see `driftlaw list presets`), TOML file, or several combined: A+B.")
 ]
-Methods = Annotated[str | None, typer.Option(help="Comma-separated method names (default: all in the preset).")]
+Methods = Annotated[
+    str | None,
+    typer.Option(
+        help="Comma-separated method names or Python files: source,law,mymethod.py (default: all in the preset)."
+    ),
+]
 Seeds = Annotated[str, typer.Option(help="Seeds: 1, 1,2,3 or 1-5.")]
 Set = Annotated[
     list[str] | None,
@@ -17,9 +22,26 @@ Set = Annotated[
         help="Change a setting: law.tau=0.6, stream.severity=3, step.precision=float32 (all methods). Repeatable.",
     ),
 ]
-Model = Annotated[
+Network = Annotated[
     str | None,
-    typer.Option("--model", "--network", help="Other weights than the preset's: a name, a file, or 'embedded'."),
+    typer.Option(
+        "--network",
+        "--model",
+        help="Network instead of the preset's: weights by name or file, timm:NAME, torchvision:NAME, hf:NAME, "
+        "'embedded', or mynet.py:make (a function or class in a Python file).",
+    ),
+]
+Checkpoint = Annotated[
+    Path | None,
+    typer.Option(help="State dict to load into the network: .pth, .pt or .safetensors."),
+]
+Normalize = Annotated[
+    str | None,
+    typer.Option(
+        "--normalize",
+        "--normalise",
+        help="Input normalisation of the network, such as imagenet, cifar10 or half, if its file does not store it.",
+    ),
 ]
 Limit = Annotated[int | None, typer.Option(help="Maximum number of images per domain (default: all).")]
 Metrics = Annotated[

@@ -41,7 +41,7 @@ def reproduce(
         "results"
     ),
     jobs: opt.Jobs = 1,
-    model: opt.Model = None,
+    model: opt.Network = None,
     metrics: opt.Metrics = None,
     compress: Annotated[bool, typer.Option("--compress", help="Compress finished records to .jsonl.gz.")] = False,
     data_dir: opt.DataDir = None,

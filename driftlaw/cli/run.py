@@ -21,7 +21,9 @@ def run(
     methods: opt.Methods = None,
     seeds: opt.Seeds = "1",
     set_: opt.Set = None,
-    model: opt.Model = None,
+    network: opt.Network = None,
+    checkpoint: opt.Checkpoint = None,
+    normalize: opt.Normalize = None,
     limit: opt.Limit = None,
     out: Annotated[Path, typer.Option(help="Folder for the records.")] = Path("runs"),
     device: opt.Device = "auto",
@@ -45,6 +47,8 @@ def run(
     driftlaw run embedded --methods source,norm,law --limit 400
 
     driftlaw run cifar10-c --seeds 1-3 --device cuda --set law.learning_rate=5e-4
+
+    driftlaw run cifar10-c --network mynet.py:make --checkpoint mynet.pth --methods source,law,mymethod.py
     """
     from driftlaw.cli.console import RunProgress, command_line, progress_bar
     from driftlaw.experiments import RunContext, RunOptions, plan_run
@@ -58,7 +62,9 @@ def run(
         methods=methods,
         seeds=seeds,
         metrics=opt.split_names(metrics),
-        model=model,
+        model=network,
+        checkpoint=str(checkpoint) if checkpoint else None,
+        normalize=normalize,
     )
     if dry_run:
         _print_plan(specs, out, as_json)

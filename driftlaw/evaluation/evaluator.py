@@ -16,6 +16,7 @@ from driftlaw.checkpoints import deferred_interrupts
 from driftlaw.errors import UsageError
 from driftlaw.evaluation.metrics import OnlineMetrics, diagnostics_to_json
 from driftlaw.evaluation.resume import ResumableRecord
+from driftlaw.files import imported_file
 from driftlaw.hardware import environment, to_device
 from driftlaw.models import weights_sha256
 from driftlaw.profiling import count_flops, is_gpu_shared, peak_bytes, timed
@@ -107,6 +108,7 @@ class _Evaluation:
             "seed": adapter.seed,
             "method": adapter.name,
             "title": adapter.title,
+            **({"method_file": file} if (file := imported_file(type(adapter).__module__)) else {}),
             "needs_source": adapter.needs_train_data,
             **({} if train_data is None else {"source": train_data.metadata()}),
             "settings": adapter.config.model_dump(mode="json"),
@@ -118,6 +120,7 @@ class _Evaluation:
             "model": {
                 "name": info.get("name", type(adapter.model).__name__),
                 "weights": info.get("weights"),
+                **({"file_sha256": info["file_sha256"]} if "file_sha256" in info else {}),
                 "parameters": sum(value.numel() for value in adapter.model.parameters()),
                 "sha256": weights_sha256(adapter.model),
             },

@@ -1,15 +1,16 @@
 """Run context: executes runs on one device and keeps the model, images and training data of the last run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 
 from driftlaw import evaluation
+from driftlaw.base.model_copy import extract_logits
 from driftlaw.components.cache import cache_dir
 from driftlaw.components.train_data import TrainData
 from driftlaw.datasets import load_dataset
@@ -19,6 +20,7 @@ from driftlaw.hardware import keep_freed_memory
 from driftlaw.methods import make_adapter
 from driftlaw.models import load_model, weights_sha256
 from driftlaw.records import RecordWriter, RunRecord
+from driftlaw.records.jsonl import content_hash
 from driftlaw.streams import CorruptedStream, make_stream
 
 
@@ -85,13 +87,15 @@ class RunContext:
         self._train_data: dict[str, TrainData] = {}
         self._stream: CorruptedStream | None = None
 
-    def model(self, weights: str) -> nn.Module:
-        """Return a trained model on the device. The last one is kept."""
-        if weights not in self._models:
+    def model(self, table: Mapping[str, Any]) -> nn.Module:
+        """Return the model of a table ``[model]``, trained and on the device. The last one is kept."""
+        key = content_hash(dict(table))
+        if key not in self._models:
             self._models.clear()
-            model = load_model(weights, folder=self.data_dir)
-            self._models[weights] = model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return self._models[weights]
+            more = {key: table[key] for key in ("checkpoint", "normalize") if key in table}
+            model = load_model(table["weights"], folder=self.data_dir, **more)
+            self._models[key] = model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return self._models[key]
 
     def stream(self, spec: RunSpec) -> CorruptedStream:
         """Return the stream of a run. It shares corrupted images with the last stream if they are the same."""
@@ -133,7 +137,7 @@ class RunContext:
     def check(self, specs: Sequence[RunSpec]) -> None:
         """Raise an error if the model, stream and methods of runs on one stream and model do not fit together."""
         first = specs[0]
-        model, stream = self.model(first.model["weights"]), make_stream(first.stream, data_dir=self.data_dir)
+        model, stream = self.model(first.model), make_stream(first.stream, data_dir=self.data_dir)
         train_data = self.train_data(specs, stream)
         for spec in {spec.method: spec for spec in specs}.values():
             used = train_data if spec.needs_train_data else None
@@ -148,7 +152,7 @@ class RunContext:
             options: how to execute it. ``device`` and ``data_dir`` are those of the context.
             listener: receives the start and the steps of the run.
         """
-        model, stream, path = self.model(spec.model["weights"]), self.stream(spec), spec.record_path(options.out)
+        model, stream, path = self.model(spec.model), self.stream(spec), spec.record_path(options.out)
         check_classes(model, stream)
         train_data = self.train_data([spec], stream)
         adapter = make_adapter(spec.method, model, spec.settings, seed=spec.seed, train_data=train_data)
@@ -194,7 +198,8 @@ def _rename(path: Path, differing: Sequence[str]) -> None:
     target = path.with_name(path.name + ".old")
     path.replace(target)
     path.with_name(path.name + ".checkpoint.pt").unlink(missing_ok=True)
-    reason = "with other weights" if "model" in differing else "by an incompatible version of driftlaw"
+    reasons = {"model": "with other weights or another network", "method_file": "before the method's file changed"}
+    reason = next((reasons[key] for key in reasons if key in differing), "by an incompatible version of driftlaw")
     warn_user(
         f"{path} was made {reason} (differing: {', '.join(differing)}). It was renamed to {target.name}, and the run "
         "starts again."
@@ -203,7 +208,11 @@ def _rename(path: Path, differing: Sequence[str]) -> None:
 
 def check_classes(model: nn.Module, stream: CorruptedStream) -> None:
     """Raise UsageError if the number of output classes of a model differs from the stream's."""
-    classes = getattr(model, "info", {}).get("num_classes", stream.num_classes)
+    classes = getattr(model, "info", {}).get("num_classes")
+    if classes is None:  # a user's network
+        images = next(iter(stream)).images[:1].to(next(model.parameters()).device)
+        with torch.no_grad():
+            classes = extract_logits(model, (), model(images)).shape[1]
     if classes != stream.num_classes:
         raise UsageError(
             f"The model has {classes} output classes, but the stream has {stream.num_classes}. Use other weights."

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from driftlaw.base.find_method import find_method, is_method_file
 from driftlaw.datasets import ARCHIVES, dataset_info
 from driftlaw.errors import UsageError, unknown_name
 from driftlaw.methods import list_methods, registered_methods
@@ -19,6 +20,7 @@ from driftlaw.streams import StreamSettings
 Table = Mapping[str, Any]
 
 EMBEDDED = "embedded"
+MODEL_KEYS = ("weights", "checkpoint", "normalize")
 WEIGHTS_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt")
 
 
@@ -32,7 +34,7 @@ class RunSpec:
         settings: settings of the method that differ from their defaults.
         seed: seed of the stream and of the adapter.
         stream: table ``[stream]`` of the preset, without ``train_data``.
-        model: table ``[model]`` of the preset.
+        model: table ``[model]`` of the preset: ``weights``, and ``checkpoint`` and ``normalize`` if given.
         train_data: dataset whose train split is passed to methods that need training data. If None, the dataset of
             the stream is used.
         metrics: metrics besides error and cost.
@@ -142,6 +144,8 @@ def plan_run(
     seeds: str = "1",
     metrics: Sequence[str] = (),
     model: str | None = None,
+    checkpoint: str | None = None,
+    normalize: str | None = None,
 ) -> list[RunSpec]:
     """Return the runs of ``driftlaw run``: every method with every seed.
 
@@ -149,19 +153,30 @@ def plan_run(
         preset: name, TOML file, or several combined: ``A+B``.
         assignments: values of ``--set``: ``law.tau=0.6``, ``stream.severity=3``, ``step.precision=bf16``.
         limit: maximum number of images per domain.
-        methods: comma-separated names; all methods of the preset if None.
+        methods: comma-separated names or Python files (``mine.py``, ``mine.py:Mine``); all methods of the preset if
+            None.
         seeds: such as ``1-5``.
         metrics: metrics besides error and cost.
-        model: weights to use instead of the preset's.
+        model: network or weights to use instead of the preset's, as for ``load_model``.
+        checkpoint: file with a state dict for this network.
+        normalize: input normalisation of this network.
 
     Example:
         >>> [(spec.method, spec.seed) for spec in plan_run("embedded", methods="law", seeds="1-2")]
         [('law', 1), ('law', 2)]
     """
-    tables, changes, valid = read_preset(preset), parse_assignments(assignments), list_methods()
-    for name, table in changes.items():
-        if not isinstance(table, dict):
-            raise UsageError(f"--set {name}={table} does not name a setting. Expected {name}.SETTING={table}.")
+    tables, changes = read_preset(preset), parse_assignments(assignments)
+    chosen = [_method_name(name.strip()) for name in methods.split(",")] if methods else list(tables.get("methods", {}))
+    valid = list_methods()
+    chosen = chosen or valid
+    for name, value in changes.items():
+        if not isinstance(value, dict):
+            kinds = {method: registered_methods()[method].Config for method in chosen if method in valid}
+            owners = [
+                owner for owner, kind in ({"stream": StreamSettings} | kinds).items() if name in kind.model_fields
+            ]
+            written = " or ".join(f"{owner}.{name}={value}" for owner in owners[:4]) or f"{name}.SETTING={value}"
+            raise UsageError(f"--set {name}={value} does not say which setting of which part. Write {written}.")
     stream = merge(tables.get("stream", {}), changes.pop("stream", {}))
     old_spelling = stream.pop("source", None)
     train_data = stream.pop("train_data", old_spelling)
@@ -170,6 +185,11 @@ def plan_run(
     model_table = merge(tables.get("model", {}), changes.pop("model", {}))
     if model is not None:
         model_table["weights"] = resolve_weights(model)
+    elif checkpoint is not None:
+        raise UsageError(f"--checkpoint {checkpoint} needs a network. Pass --network, such as timm:resnet18.")
+    model_table |= {key: value for key, value in (("checkpoint", checkpoint), ("normalize", normalize)) if value}
+    for key in set(model_table) - set(MODEL_KEYS):
+        raise unknown_name("setting of the model", key, MODEL_KEYS)
     if not tables.get("stream") and not model_table:
         raise UsageError(
             f"The preset {preset} only changes methods. Combine it with another preset, such as cifar10-c+{preset}."
@@ -178,7 +198,6 @@ def plan_run(
         raise UsageError(
             f"The preset {preset} does not name weights. Add them under [model], or pass --set model.weights=PATH."
         )
-    chosen = methods.split(",") if methods else list(tables.get("methods", {})) or valid
     common = merge(tables.get("step", {}), changes.pop("step", {}))
     for name in [*chosen, *changes]:
         if name not in valid:
@@ -190,6 +209,19 @@ def plan_run(
         specs += [RunSpec(Path(preset).stem, method, settings, seed, *parts) for seed in parse_seeds(seeds)]
     _check_train_split_exists(specs)
     return specs
+
+
+def _method_name(name: str) -> str:
+    """Return the name of a method, after importing it if it is given as a Python file."""
+    if not is_method_file(name):
+        return name
+    before = dict(registered_methods())
+    kind = find_method(name)
+    if kind.name in before and before[kind.name].__module__ != kind.__module__:
+        registered_methods().update(before)
+        raise UsageError(f"{name} defines a method called '{kind.name}', which already exists. Choose another name.")
+    registered_methods()[kind.name] = kind
+    return kind.name
 
 
 def _check_train_split_exists(specs: Sequence[RunSpec]) -> None:

@@ -78,6 +78,7 @@ def load_model_for_state(
     *,
     normalize: str | None = None,
     folder: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> nn.Module:
     """Return a model that a saved adapter state can be loaded into.
 
@@ -86,6 +87,7 @@ def load_model_for_state(
         model: weights, as for ``driftlaw.load_model``, or the name of an architecture.
         normalize: name of the input normalisation, for weights that do not store it.
         folder: the data directory; see ``driftlaw.paths.data_dir``.
+        checkpoint: file with a state dict for the model, as for ``driftlaw.load_model``.
 
     Raises:
         UsageError: the model is None, unknown or of another architecture, or its normalisation is unknown.
@@ -93,19 +95,19 @@ def load_model_for_state(
     if model is None:
         raise UsageError(
             "A saved adapter state does not name its model. Pass the weights it was created from, for example "
-            "--model wrn_16_1-cifar10."
+            "--network wrn_16_1-cifar10."
         )
-    if Path(model).is_file() or model in list_weights(folder) or is_hub_name(model):
-        return load_model(model, normalize=normalize, folder=folder)
+    if Path(model).is_file() or model in list_weights(folder) or is_hub_name(model) or checkpoint:
+        return load_model(model, normalize=normalize, folder=folder, checkpoint=checkpoint)
     skeleton = build_model(model, num_classes=1)
     head = next(name for name, layer in skeleton.named_modules() if layer is find_head(skeleton))
     if f"model.{head}.weight" not in state:
-        raise UsageError(f"The saved state is not the state of a {model}: it has no '{head}'. Pass another --model.")
+        raise UsageError(f"The saved state is not the state of a {model}: it has no '{head}'. Pass another --network.")
     chosen = normalize or default_normalization(model)
     if chosen is None:
         raise UsageError(
             f"A saved state does not store the input normalisation, and it differs between versions of {model}. "
-            f"Pass the weights as --model, or --normalize with one of {', '.join(NORMALIZATIONS)}."
+            f"Pass the weights as --network, or --normalize with one of {', '.join(NORMALIZATIONS)}."
         )
     if normalize is None:
         warn_user(

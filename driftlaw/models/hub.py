@@ -1,24 +1,30 @@
-"""Models of torchvision, timm and transformers behind driftlaw's normalisation; no other module imports these."""
+"""Networks of torchvision, timm, transformers (imported by no other module) and of users' Python files."""
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from driftlaw.errors import DataError, UsageError, suggest
-from driftlaw.models.normalize import Normalize, make_normalize
+from driftlaw.files import describe_error, import_python_file, sha256_of
+from driftlaw.models.normalize import Normalization, Normalize, make_normalize
+from driftlaw.models.state_dicts import load_tensors, read_tensors, strip_prefix
 
 PAPER_WEIGHTS = "IMAGENET1K_V1"
 """torchvision's weights that the papers use; its default is often a later and stronger set."""
 
-HubResult = tuple[nn.Module, dict[str, Any], int, int | None]
-"""A network, its normalisation, its number of classes, and the side of its training images if known."""
+Tensors = Mapping[str, Tensor]
+HubResult = tuple[nn.Module, dict[str, Any], int | None, int | None]
+"""A network, its normalisation, its number of classes, and the side of its training images, if these are known."""
 
 
 class HubModel(nn.Module):
-    """A library's network behind a normalisation layer: images in [0, 1] to logits.
+    """A network of a library or of a Python file behind a normalisation layer: images in [0, 1] to logits.
 
     Args:
         network: Maps normalised images to logits, or to an object with an attribute ``logits``.
@@ -39,37 +45,85 @@ class HubModel(nn.Module):
 
 
 def is_hub_name(name: str | os.PathLike[str]) -> bool:
-    """Return True for names such as ``torchvision:…``, ``timm:…`` or ``hf:…``.
+    """Return True for names such as ``torchvision:…``, ``timm:…``, ``hf:…`` or ``FILE.py:NAME``.
 
-    >>> is_hub_name("timm:resnet18"), is_hub_name("resnet18.pt")
-    (True, False)
+    >>> is_hub_name("timm:resnet18"), is_hub_name("mynet.py:make"), is_hub_name("resnet18.pt")
+    (True, True, False)
     """
-    return str(name).partition(":")[0] in _LOADERS and ":" in str(name)
+    text = str(name)
+    return (text.partition(":")[0] in _LOADERS and ":" in text) or ".py:" in text or text.endswith(".py")
 
 
-def load_hub_model(name: str) -> HubModel:
-    """Return the pretrained model for a name such as ``timm:resnet18``.
+def load_hub_model(
+    name: str, checkpoint: str | os.PathLike[str] | None = None, normalize: Normalization | None = None
+) -> HubModel:
+    """Return the model for a name such as ``timm:resnet18`` or ``mynet.py:make``.
+
+    Args:
+        name: Library and model, or Python file and the function or class that returns the network.
+        checkpoint: File with a state dict to load. By default a library's model has its pretrained weights.
+        normalize: Input normalisation of the network of a file (by default it expects images in [0, 1]), or of a
+            checkpoint (by default the one of the library's pretrained weights).
 
     Raises:
-        UsageError: The library cannot be imported, or has no such model.
-        DataError: The weights cannot be downloaded.
+        UsageError: The library or file cannot be imported, or has no such model.
+        DataError: The weights cannot be downloaded, or the checkpoint does not fit.
     """
+    tensors = None if checkpoint is None else read_tensors(Path(checkpoint))[0]
     library, _, model_name = name.partition(":")
-    if not model_name:
+    numbers: dict[str, Any] = {}
+    info: dict[str, Any] = {"name": name, "weights": name if checkpoint is None else Path(checkpoint).name}
+    if library not in _LOADERS:
+        file, _, function = name.rpartition(":") if ".py:" in name else (name, "", "")
+        network, num_classes, input_size = _call_python_file(Path(file), function), None, None
+        info |= {"name": f"{Path(file).name}:{function}", "file_sha256": sha256_of(file)}
+    elif not model_name:
         raise UsageError(f"'{name}' contains no model name. Expected {library}:NAME.")
-    network, numbers, num_classes, input_size = _LOADERS[library](model_name)
+    else:
+        network, numbers, num_classes, input_size = _LOADERS[library](model_name, tensors)
+    if tensors is not None:
+        load_tensors(network, strip_prefix(tensors, network), f"{checkpoint} does not fit {name}:")
+    if normalize is not None and (tensors is not None or library not in _LOADERS):
+        numbers = make_normalize(normalize).as_lists()
     model = HubModel(network, make_normalize(numbers))
-    model.info = {
-        "name": name,
-        "num_classes": num_classes,
-        "normalise": model.normalize.as_lists(),
-        "input_size": input_size,
-        "weights": name,
-    }
+    model.info = info | {"num_classes": num_classes, "normalise": model.normalize.as_lists(), "input_size": input_size}
     return model
 
 
-def _load_torchvision(name: str) -> HubResult:
+def _call_python_file(file: Path, function: str) -> nn.Module:
+    """Return the network that a function or class of a user's file makes."""
+    module, where = import_python_file(file), f"{file}:{function}"
+    if not hasattr(module, function):
+        own = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        problem = f"{file} has no '{function}'." if function else f"{file} is a Python file: which function is meant?"
+        raise UsageError(f"{problem} Pass {file}:NAME. It defines: {', '.join(own) or 'nothing'}.")
+    make = getattr(module, function)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)  # without a checkpoint, weights are the same every time
+            network = make if isinstance(make, nn.Module) else make()
+    except Exception as error:  # user code may raise anything
+        raise UsageError(
+            f"{where} failed with {describe_error(error, file)}. It must be a function or class that is called without "
+            "arguments and returns an nn.Module."
+        ) from error
+    if not isinstance(network, nn.Module):
+        raise UsageError(
+            f"{where} returned {type(network).__name__}, expected an nn.Module that maps images to logits."
+        )
+    return network
+
+
+def _build_for(build: Callable[..., nn.Module], tensors: Tensors) -> nn.Module:
+    """Return a network without weights, with as many classes as the state dict that will be loaded into it."""
+    network: nn.Module = build()
+    tensors, own = strip_prefix(tensors, network), network.state_dict()
+    other = [key for key in own if key in tensors and tensors[key].shape != own[key].shape]
+    classes = {len(tensors[key]) for key in other if tensors[key].shape[1:] == own[key].shape[1:]}
+    return network if len(classes) != 1 else build(num_classes=classes.pop())
+
+
+def _load_torchvision(name: str, tensors: Tensors | None) -> HubResult:
     models = _import("torchvision.models")
     name, _, chosen = name.partition("@")
     known = models.list_models()
@@ -81,23 +135,34 @@ def _load_torchvision(name: str) -> HubResult:
         expected = ", ".join(available) or "none"
         raise UsageError(f"torchvision has no weights '{chosen}' for {name}. Expected one of: {expected}.")
     weights = available[chosen]
-    network = _download(f"torchvision:{name}@{chosen}", lambda: models.get_model(name, weights=weights))
+    if tensors is not None:
+        network = _build_for(partial(models.get_model, name, weights=None), tensors)
+    else:
+        network = _download(f"torchvision:{name}@{chosen}", lambda: models.get_model(name, weights=weights))
     transform = weights.transforms()
     size = transform.crop_size[0] if getattr(transform, "crop_size", None) else None
-    return network, {"mean": list(transform.mean), "std": list(transform.std)}, len(weights.meta["categories"]), size
+    num_classes = None if tensors is not None else len(weights.meta["categories"])
+    return network, {"mean": list(transform.mean), "std": list(transform.std)}, num_classes, size
 
 
-def _load_timm(name: str) -> HubResult:
+def _load_timm(name: str, tensors: Tensors | None) -> HubResult:
     timm = _import("timm")
     if not (name.startswith("hf-hub:") or timm.is_model(name)):
         raise UsageError(f"timm has no model '{name}'. {suggest(name, timm.list_models())}See timm.list_models().")
-    network = _download(f"timm:{name}", lambda: timm.create_model(name, pretrained=True))
+    if tensors is not None:
+        network: Any = _build_for(partial(timm.create_model, name, pretrained=False), tensors)
+    else:
+        network = _download(f"timm:{name}", lambda: timm.create_model(name, pretrained=True))
     settings = network.pretrained_cfg
     numbers = {"mean": list(settings["mean"]), "std": list(settings["std"])}
     return network, numbers, network.num_classes, settings["input_size"][-1]
 
 
-def _load_hf(name: str) -> HubResult:
+def _load_hf(name: str, tensors: Tensors | None) -> HubResult:
+    if tensors is not None:
+        raise UsageError(
+            f"A checkpoint cannot be loaded into 'hf:{name}'. Pass the folder of save_pretrained: hf:FOLDER."
+        )
     transformers = _import("transformers")
     network = _download(f"hf:{name}", lambda: transformers.AutoModelForImageClassification.from_pretrained(name))
     processor = _download(f"hf:{name}", lambda: transformers.AutoImageProcessor.from_pretrained(name))
@@ -116,7 +181,11 @@ def hf_normalization(processor: Any) -> dict[str, Any]:
     return numbers
 
 
-_LOADERS: dict[str, Callable[[str], HubResult]] = {"torchvision": _load_torchvision, "timm": _load_timm, "hf": _load_hf}
+_LOADERS: dict[str, Callable[[str, Tensors | None], HubResult]] = {
+    "torchvision": _load_torchvision,
+    "timm": _load_timm,
+    "hf": _load_hf,
+}
 
 
 def _import(module: str) -> Any:

@@ -1,22 +1,19 @@
 """Loading and saving of weights: safetensors files with metadata, and checkpoints of other projects."""
 
-import argparse
-import contextlib
 import hashlib
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from safetensors.torch import save_file
+from torch import nn
 
 from driftlaw._deprecated import renamed_keywords
-from driftlaw.errors import DataError, UsageError, combined_error, suggest, unknown_name
+from driftlaw.errors import DataError, UsageError, suggest, unknown_name
 from driftlaw.files import atomic_path
 from driftlaw.models.checkpoint_formats import (
     default_normalization,
@@ -28,6 +25,7 @@ from driftlaw.models.checkpoint_formats import (
 from driftlaw.models.hub import is_hub_name, load_hub_model
 from driftlaw.models.normalize import Normalization, NormalizationOrigin, choose_normalization
 from driftlaw.models.registry import PUBLIC_WEIGHTS, build_model, list_models
+from driftlaw.models.state_dicts import load_tensors, read_tensors
 from driftlaw.paths import ASSETS, data_dir
 
 TRAINED_WITH_AUGMIX = ("resnext_29_4x32", "wrn_40_2")
@@ -54,6 +52,7 @@ def load_model(
     folder: str | os.PathLike[str] | None = None,
     architecture: str | None = None,
     normalize: Normalization | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> nn.Module:
     """Return a trained model in eval mode. It expects images in [0, 1]; normalisation is its first layer.
 
@@ -63,30 +62,38 @@ def load_model(
     Args:
         name_or_path: A name from ``list_weights``; a ``.safetensors`` file or torch checkpoint (read with
             ``weights_only=True``) with names of RobustBench, AugMix, TTT++ or torchvision; or ``torchvision:NAME``,
-            ``torchvision:NAME@WEIGHTS``, ``timm:NAME``, ``hf:NAME``.
+            ``torchvision:NAME@WEIGHTS``, ``timm:NAME``, ``hf:NAME``; or ``FILE.py:NAME``, a function or nn.Module class
+            in a Python file, which is called without arguments.
         num_classes: Expected number of classes; a model with another number is rejected.
         folder: Data directory; see ``driftlaw.paths.data_dir``.
         architecture: A name such as ``resnext_29_4x32``, for files without metadata. By default it is inferred from
             names and shapes.
         normalize: A name such as ``"half"``, or numbers, for files that do not state it. If the weights state another
-            normalisation, an error is raised.
+            normalisation, an error is raised. The network of a Python file expects images in [0, 1] by default.
+        checkpoint: File with a state dict (.pth, .pt, .safetensors) for a network of torchvision, timm or a Python
+            file, or for an architecture such as ``wrn_28_10``. Wrappers such as ``{"state_dict": …}`` and prefixes such
+            as ``module.`` are removed.
 
     Raises:
         UsageError: The weights do not exist or do not match the arguments.
         DataError: The file is damaged or of an unknown architecture.
     """
+    if checkpoint is not None and not Path(checkpoint).is_file():
+        raise UsageError(f"The checkpoint {checkpoint} is not a file.")
     if is_hub_name(name_or_path):
         if architecture is not None:
             raise UsageError(f"architecture={architecture!r} is for files. Omit it for '{name_or_path}'.")
         where = str(name_or_path)
-        model: nn.Module = load_hub_model(where)
+        model: nn.Module = load_hub_model(where, checkpoint, normalize)
         choose_normalization(NormalizationOrigin(_info(model)["normalise"], "its metadata"), normalize, None, where)
     else:
+        if checkpoint is not None:
+            name_or_path, architecture = checkpoint, str(name_or_path)
         path = _find(name_or_path, folder)
         where, model = str(path), _build(path, architecture, normalize)
         _info(model)["weights"] = path.stem
     found = _info(model)["num_classes"]
-    if num_classes is not None and num_classes != found:
+    if num_classes is not None and found not in (num_classes, None):
         raise UsageError(f"{where} has {found} classes, but num_classes={num_classes}. Use other weights.")
     return model.eval()
 
@@ -163,46 +170,8 @@ def _find(name_or_path: str | os.PathLike[str], folder: str | os.PathLike[str] |
     raise UsageError(f"{missing} Pass the path of a file, or in a checkout of driftlaw train them with `{command}`.")
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any], dict[str, Any] | None]:
-    """Return the tensors of a file, the top-level contents of a torch checkpoint, and driftlaw's metadata."""
-    if path.suffix == ".safetensors":
-        try:
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-            tensors = load_file(path)
-        except (SafetensorError, OSError) as error:
-            raise DataError(f"{path} is not a complete safetensors file ({error}). Get or make it again.") from error
-        return tensors, {}, json.loads(metadata["driftlaw"]) if "driftlaw" in metadata else None
-    try:
-        with _allow_namespace():
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many kinds of errors for files it cannot read
-        reason = str(error).partition("\n")[0]  # the following lines advise to trust the file
-        raise DataError(f"{path} cannot be read as a torch checkpoint of tensors: {reason}.") from error
-    fields = content if isinstance(content, Mapping) else {}
-    for key in ("state_dict", "model", "net"):
-        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
-            content = content[key]
-    if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
-        raise DataError(f"{path} contains no state dict. Expected tensors by name, or these under 'state_dict'.")
-    return dict(content), fields, None
-
-
-@contextlib.contextmanager
-def _allow_namespace() -> Iterator[None]:
-    """Context manager that lets checkpoints contain an argparse namespace: TTT++ stores its settings in one."""
-    serialization = torch.serialization  # its context manager safe_globals needs torch 2.5
-    before = serialization.get_safe_globals()
-    serialization.add_safe_globals([argparse.Namespace])
-    try:
-        yield
-    finally:
-        serialization.clear_safe_globals()
-        serialization.add_safe_globals(before)
-
-
 def _build(path: Path, architecture: str | None, normalize: Normalization | None) -> nn.Module:
-    tensors, fields, info = _read(path)
+    tensors, fields, info = read_tensors(path)
     if info is None:  # a checkpoint of another project
         tensors, family = to_driftlaw_names(tensors)
         name = architecture if family and architecture else infer_architecture(tensors, family, str(path))
@@ -217,14 +186,5 @@ def _build(path: Path, architecture: str | None, normalize: Normalization | None
         choose_normalization(NormalizationOrigin(info["normalise"], "its metadata"), normalize, None, str(path))
         model = build_model(name, num_classes=info["num_classes"], normalize=info["normalise"])
         model.info = info  # type: ignore[assignment]
-    expected = {key: tuple(value.shape) for key, value in model.state_dict().items()}
-    found = {key: tuple(value.shape) for key, value in tensors.items()}
-    problems = [
-        f"{key}: expected {expected.get(key, 'nothing')}, found {found.get(key, 'nothing')}"
-        for key in expected | found
-        if expected.get(key) != found.get(key) and not key.endswith("num_batches_tracked")
-    ]
-    if problems:
-        raise DataError(str(combined_error(f"{path} does not fit {name}:", problems[:8])))
-    model.load_state_dict(tensors, strict=False)
+    load_tensors(model, tensors, f"{path} does not fit {name}:")
     return model

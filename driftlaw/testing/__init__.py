@@ -11,8 +11,8 @@ In your own test suite, run one test per check::
         check(MyMethod)
 """
 
+from driftlaw.base import find_method
 from driftlaw.testing.checks import CHECKS, Check, CheckResult, check_method
 from driftlaw.testing.expect import CheckFailed
-from driftlaw.testing.find_method import find_method
 
 __all__ = ["CHECKS", "Check", "CheckFailed", "CheckResult", "check_method", "find_method"]

@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import driftlaw.methods  # noqa: F401  (registers the methods, so that they are found by name)
 from driftlaw import _deprecated
+from driftlaw.base.find_method import Method
 from driftlaw.errors import unknown_name
 from driftlaw.testing import outputs, side_effects, state
 from driftlaw.testing.expect import CheckFailed
-from driftlaw.testing.find_method import Method
 from driftlaw.testing.fixtures import MethodUnderTest
 
 

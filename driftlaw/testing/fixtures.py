@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter, Batch, Domain, Plan, StepOutput, Stream
+from driftlaw.base.find_method import Method, find_method
 from driftlaw.datasets import ArrayImages
 from driftlaw.models import build_model
 from driftlaw.settings import Settings, parse
-from driftlaw.testing.find_method import Method, find_method
 
 CLASSES = 4
 BATCH = 8
@@ -52,10 +52,23 @@ def run_batches(adapter: Adapter, indices: range) -> list[Tensor]:
 
 
 def tiny_model() -> nn.Module:
-    """Return a WRN-10-1 with the same random weights every time, without changing the global random state."""
+    """Return a WRN-10-1 with the same random weights every time, without changing the global random state.
+
+    Its head is scaled and its running statistics are those of ``make_images``, so that about half of its predictions
+    are confident (entropy below 0.4 · ln(classes)), with batch statistics and with running statistics.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return build_model("wrn_10_1", num_classes=CLASSES)
+        model = build_model("wrn_10_1", num_classes=CLASSES)
+    norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
+    with torch.no_grad():
+        model.head.weight *= 16  # type: ignore[union-attr, operator]
+        for momentum in (1.0, norms[0].momentum):  # 1.0: take the statistics of the one batch
+            for layer in norms:
+                layer.momentum = momentum
+            if momentum == 1.0:
+                model(make_images(99, count=64))
+    return model
 
 
 def model_without_norm_layers() -> nn.Module:
@@ -67,9 +80,10 @@ def model_without_norm_layers() -> nn.Module:
 
 
 def make_images(index: int = 0, *, count: int = BATCH, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return the batch with this index: random images (count, 3, 16, 16) in [0, 1]."""
+    """Return the batch with this index: images (count, 3, 16, 16) in [0, 1], each a random color with noise."""
     generator = torch.Generator().manual_seed(index)
-    return torch.rand(count, 3, SIZE, SIZE, generator=generator, dtype=torch.float64).to(dtype)
+    noise, color = (torch.rand(count, 3, size, size, generator=generator, dtype=torch.float64) for size in (SIZE, 1))
+    return (0.2 * noise + 0.8 * color).to(dtype)
 
 
 class OtherMethod(Adapter):

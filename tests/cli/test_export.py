@@ -114,7 +114,7 @@ def test_folder_provides_its_newest_images_or_random_ones_of_classes(call, tmp_p
     ("arguments", "kind", "word"),
     [
         ([WEIGHTS, "out.tflite"], UsageError, r"\.pt2"),
-        (["adapter.pt", "out.pt2"], UsageError, "--model"),
+        (["adapter.pt", "out.pt2"], UsageError, "--network"),
         (["adapter.pt", "out.pt2", "--model", "resnet50_cifar"], UsageError, "not the state of"),
         (["adapter.pt", "out.pt2", "--model", "wrn_16_2"], UsageError, "another model"),
         (["adapter.pt", "out.pt2", "--model", WEIGHTS, "--state", "adapter.pt"], UsageError, "Omit --state"),

@@ -15,7 +15,9 @@ import pytest
 import torch
 from PIL import Image
 
-from driftlaw.models import build_model, save_model
+from driftlaw.files import sha256_of
+from driftlaw.models import build_model, load_model, save_model, weights_sha256
+from driftlaw.records import read_record
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +29,9 @@ def weights(tmp_path_factory) -> Path:
     return path
 
 
-def command(weights: Path, out: Path, *more: str) -> list[str]:
-    small = ["--limit", "40", "--set", "stream.batch_size=20", "--set", f"model.weights={weights}"]
+def command(weights: Path | None, out: Path, *more: str) -> list[str]:
+    small = ["--limit", "40", "--set", "stream.batch_size=20"]
+    small += ["--set", f"model.weights={weights}"] if weights else []
     few = ["--set", 'stream.corruptions=["gaussian_noise","fog","contrast"]']
     return [
         sys.executable,
@@ -220,3 +223,44 @@ def test_requested_metrics_are_in_the_record(weights, tmp_path, option):
     assert done.returncode == 0, done.stderr
     (record,) = tmp_path.glob("*.jsonl")
     assert "calibration" in json.loads(record.read_bytes().splitlines()[0])["measures"]
+
+
+NETWORK = """
+from torch import nn
+
+
+def make():
+    return nn.Sequential(nn.Conv2d(3, 4, 8, 4), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(196, 10))
+"""
+METHOD = """
+from driftlaw.base import Adapter, StepOutput
+
+
+class Mine(Adapter, name="mine"):
+    def update(self, images, plan):
+        return StepOutput(self.model(images) * 1)
+"""
+
+
+def test_own_network_checkpoint_and_method(tmp_path):
+    network, method, checkpoint = tmp_path / "mynet.py", tmp_path / "mine.py", tmp_path / "trained.pth"
+    network.write_text(NETWORK)
+    method.write_text(METHOD)
+    weights = {f"module.{key}": value for key, value in load_model(f"{network}:make").network.state_dict().items()}
+    torch.save({"state_dict": {key: value + 1 for key, value in weights.items()}}, checkpoint)
+    arguments = ["--methods", f"source,{method}", "--network", f"{network}:make", "--checkpoint", str(checkpoint)]
+    first = call(command(None, tmp_path / "runs", *arguments, "--json"))
+    assert first.returncode == 0, first.stderr
+    source, mine = (read_record(Path(run["record"])) for run in json.loads(first.stdout)["runs"])
+    assert mine.method == "mine"
+    assert mine.mean_error == source.mean_error
+    assert mine.header["method_file"] == {"name": "mine.py", "sha256": sha256_of(method)}
+    model = mine.header["model"]
+    assert (model["name"], model["weights"]) == ("mynet.py:make", "trained.pth")
+    assert model["file_sha256"] == sha256_of(network)
+    assert model["sha256"] == weights_sha256(load_model(f"{network}:make", checkpoint=checkpoint))
+
+    method.write_text(METHOD.replace("* 1", "* -1"))  # a changed method must not reuse the old record
+    second = call(command(None, tmp_path / "runs", *arguments, "--json"))
+    assert "before the method's file changed" in second.stderr
+    assert json.loads(second.stdout)["runs"][1]["mean_error"] != round(mine.mean_error, 4)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from driftlaw import experiments
+from driftlaw.base import registered_methods
 from driftlaw.errors import UsageError
 from driftlaw.experiments import RunSpec, parse_seeds, plan_run
 from tests.reports.example_records import make_record, write_record
@@ -79,6 +80,9 @@ def test_finished_record_reads_plain_and_compressed_records_but_no_unfinished_on
     ("assignments", "message"),
     [
         (["law=3"], "law.SETTING=3"),
+        (["tau=0.6"], r"--set tau=0\.6 does not say .* Write law\.tau=0\.6\."),
+        (["severity=3"], r"Write stream\.severity=3\."),
+        (["model.wieghts=x"], "Did you mean 'weights'"),
         (["laww.tau=0.6"], "Did you mean 'law'"),
         (["strem.limit=3"], "Did you mean 'stream'"),
     ],
@@ -86,6 +90,57 @@ def test_finished_record_reads_plain_and_compressed_records_but_no_unfinished_on
 def test_wrong_assignments_are_errors(assignments, message):
     with pytest.raises(UsageError, match=message):
         plan("law", *assignments)
+
+
+METHOD = """
+from driftlaw.base import Adapter, StepOutput
+
+
+class Mine(Adapter, name="NAME"):
+    def update(self, images, plan):
+        return StepOutput(self.model(images))
+"""
+
+
+@pytest.fixture
+def restore_methods():
+    before = dict(registered_methods())
+    yield
+    registered_methods().clear()
+    registered_methods().update(before)
+
+
+@pytest.mark.parametrize("suffix", ["", ":Mine"])
+def test_methods_may_be_python_files(restore_methods, tmp_path, suffix):
+    path = tmp_path / "mine.py"
+    path.write_text(METHOD.replace("NAME", "my-method"))
+    for _ in range(2):  # a second import is no conflict
+        specs = plan(f"source,{path}{suffix}")
+    assert [spec.method for spec in specs] == ["source", "my-method"]
+    assert specs[1].file_name.startswith("embedded-my-method-seed1-")
+
+
+def test_method_of_a_file_must_not_have_the_name_of_another_method(restore_methods, tmp_path):
+    path, law = tmp_path / "mine.py", registered_methods()["law"]
+    path.write_text(METHOD.replace("NAME", "law"))
+    with pytest.raises(UsageError, match=r"mine\.py defines a method called 'law', which already exists"):
+        plan(f"law,{path}")
+    assert registered_methods()["law"] is law
+
+
+def test_own_network_is_part_of_the_file_name():
+    names = {
+        plan_run("embedded", methods="law", **more)[0].file_name
+        for more in (
+            {},
+            {"model": "mynet.py:make"},
+            {"model": "mynet.py:make", "checkpoint": "a.pth"},
+            {"model": "mynet.py:make", "normalize": "half"},
+        )
+    }
+    assert len(names) == 4
+    with pytest.raises(UsageError, match=r"--checkpoint a\.pth needs a network"):
+        plan_run("embedded", checkpoint="a.pth")
 
 
 @pytest.mark.parametrize("text", ["one", "1-", "-1", "1,,2", "3-1"])

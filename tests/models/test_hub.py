@@ -1,4 +1,4 @@
-"""Models of torchvision, timm and transformers.
+"""Models of torchvision, timm, transformers and users' Python files.
 
 The wrapper is tested with a fake library. Tests with the real libraries use random weights and run only if the library
 can be imported (extras ``vision`` and ``hf``).
@@ -10,11 +10,13 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 import driftlaw
 from driftlaw.errors import DataError, UsageError
-from driftlaw.models import hub, load_model
+from driftlaw.files import sha256_of
+from driftlaw.models import hub, load_model, weights_sha256
 from driftlaw.models.hub import hf_normalization, is_hub_name
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.5)
@@ -25,17 +27,18 @@ def normalized(images, mean=MEAN, std=STD):
     return (images - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
 
 
-def network():
+def network(classes=7):
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 7))
+    head = nn.Linear(4, classes)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
 
 
 @pytest.fixture
 def fake_timm(monkeypatch):
-    def create_model(name, pretrained):
-        assert pretrained
-        model = network()
-        model.num_classes, model.pretrained_cfg = 7, {"mean": MEAN, "std": STD, "input_size": (3, 8, 8)}
+    def create_model(name, pretrained, num_classes=7):
+        model = network(num_classes)
+        model.is_pretrained = pretrained
+        model.num_classes, model.pretrained_cfg = num_classes, {"mean": MEAN, "std": STD, "input_size": (3, 8, 8)}
         return model
 
     module = ModuleType("timm")
@@ -49,6 +52,7 @@ def fake_timm(monkeypatch):
 def test_normalization_of_the_library_becomes_the_first_layer(fake_timm):
     model = driftlaw.load_model("timm:resnet18", num_classes=7)
     assert not model.training
+    assert model.network.is_pretrained
     assert torch.allclose(model(IMAGES), network().eval()(normalized(IMAGES)), atol=1e-6)
     assert next(iter(model.children())) is model.normalize
     assert model.info == {
@@ -58,6 +62,117 @@ def test_normalization_of_the_library_becomes_the_first_layer(fake_timm):
         "input_size": 8,
         "weights": "timm:resnet18",
     }
+
+
+def test_checkpoint_replaces_the_pretrained_weights_and_decides_the_number_of_classes(fake_timm, tmp_path):
+    trained = network(3)
+    nn.init.constant_(trained[-1].bias, 5.0)
+    path = tmp_path / "trained.pth"
+    torch.save(
+        {"epoch": 3, "state_dict": {f"module.{key}": value for key, value in trained.state_dict().items()}}, path
+    )
+    model = load_model("timm:resnet18", checkpoint=path, num_classes=3)
+    assert not model.network.is_pretrained
+    assert torch.equal(model.network[-1].bias, torch.full((3,), 5.0))
+    assert torch.allclose(model(IMAGES), trained.eval()(normalized(IMAGES)), atol=1e-6)
+    assert (model.info["name"], model.info["weights"]) == ("timm:resnet18", "trained.pth")
+    chosen = load_model("timm:resnet18", checkpoint=path, normalize="half")
+    assert chosen.info["normalise"] == {"mean": [0.5] * 3, "std": [0.5] * 3}
+
+
+def test_checkpoint_that_does_not_fit_names_the_tensors(fake_timm, tmp_path):
+    path = tmp_path / "other.pth"
+    torch.save({"0.weight": torch.ones(4, 3, 5, 5), "fc.weight": torch.ones(2, 2)}, path)
+    with pytest.raises(DataError, match=r"other\.pth does not fit timm:resnet18:") as caught:
+        load_model("timm:resnet18", checkpoint=path)
+    assert "0.weight: expected (4, 3, 3, 3), found (4, 3, 5, 5)" in str(caught.value)
+    assert "fc.weight: expected nothing, found (2, 2)" in str(caught.value)
+    with pytest.raises(UsageError, match=r"The checkpoint missing\.pth is not a file"):
+        load_model("timm:resnet18", checkpoint="missing.pth")
+    with pytest.raises(UsageError, match="Pass the folder of save_pretrained"):
+        load_model("hf:google/vit", checkpoint=path)
+
+
+FILE = """
+import torch
+from torch import nn
+
+ready = nn.Sequential(nn.Flatten(), nn.Linear(192, 3))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, images):
+        return self.head(self.layers(images))
+
+
+def make():
+    return Net()
+
+
+def with_arguments(width):
+    return Net()
+
+
+def no_network():
+    return {"weight": torch.ones(3)}
+
+
+def broken():
+    return undefined
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "mynet.py"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.mark.parametrize("name", ["make", "Net"])
+def test_network_of_a_python_file_has_the_same_weights_every_time(file, name):
+    before = torch.get_rng_state()
+    model, again = load_model(f"{file}:{name}"), load_model(f"{file}:{name}")
+    assert torch.equal(before, torch.get_rng_state())
+    assert not model.training
+    assert weights_sha256(model) == weights_sha256(again)
+    assert torch.equal(model(IMAGES), model.network(IMAGES))
+    assert model.info["name"] == f"mynet.py:{name}"
+    assert model.info["file_sha256"] == sha256_of(file)
+
+
+def test_network_of_a_python_file_may_exist_when_it_is_imported(file):
+    assert load_model(f"{file}:ready")(IMAGES).shape == (4, 3)
+
+
+def test_network_of_a_python_file_takes_a_checkpoint_and_a_normalization(file, tmp_path):
+    trained = load_model(f"{file}:make").network
+    nn.init.constant_(trained.head.bias, 2.0)
+    save_file(trained.state_dict(), tmp_path / "trained.safetensors")
+    model = load_model(f"{file}:make", checkpoint=tmp_path / "trained.safetensors", normalize="half")
+    assert torch.allclose(model(IMAGES), trained(normalized(IMAGES, [0.5] * 3, [0.5] * 3)), atol=1e-6)
+    assert model.info["weights"] == "trained.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mynet.py", r"mynet\.py is a Python file: which function is meant\? .*It defines: Net, make"),
+        ("mynet.py:mak", r"mynet\.py has no 'mak'\. Pass .*mynet\.py:NAME\. It defines: Net, make"),
+        ("missing.py:make", r"missing\.py is not a file"),
+        ("mynet.py:with_arguments", r"failed with TypeError: .*'width'\. It must be .* without arguments"),
+        ("mynet.py:no_network", r"no_network returned dict, expected an nn\.Module"),
+        ("mynet.py:broken", r"failed with line 31: NameError: name 'undefined' is not defined"),
+    ],
+)
+def test_wrong_python_file_or_name_raises(file, name, message):
+    with pytest.raises(UsageError, match=message):
+        load_model(file.parent / name)
 
 
 def test_invalid_arguments_and_failed_downloads_raise(fake_timm):

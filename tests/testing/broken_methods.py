@@ -1,6 +1,7 @@
 """A method that passes every conformance check, and methods that each fail one."""
 
 import itertools
+import math
 import random
 
 import numpy as np
@@ -65,6 +66,25 @@ class Good(Adapter):
 
     def diagnostic_labels(self):
         return {"average": ["fast", "slow"]}
+
+
+class ConfidentOnly(Good):
+    """Like EATA, updates only on images whose entropy is below ``threshold`` · ln(classes)."""
+
+    name = "confident-only"
+    title = "Confident only"
+
+    class Config(Good.Config):
+        threshold: float = 0.4
+
+    def update(self, images, plan):
+        logits = self.model(images)
+        entropies = torch.distributions.Categorical(logits=logits).entropy()
+        kept = (entropies.detach() < self.config.threshold * math.log(logits.shape[1])).to(logits.dtype)
+        ((kept * entropies).sum() / kept.sum().clamp(min=1)).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return StepOutput(logits.detach(), {"kept": kept.mean()})
 
 
 # --- outputs -------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from driftlaw.errors import UsageError
 from driftlaw.testing import CHECKS, CheckFailed, CheckResult, check_method
 from tests.testing.broken_methods import (
     BROKEN,
+    ConfidentOnly,
     Good,
     LeavesGradients,
     NeedsBatch,
@@ -26,6 +27,18 @@ BY_NAME = {check.__name__: check for check in CHECKS}
 @pytest.mark.parametrize("check", driftlaw.testing.CHECKS)
 def test_good_method_passes(check):
     check(Good)
+
+
+@pytest.mark.parametrize("check", driftlaw.testing.CHECKS)
+def test_method_that_updates_on_confident_images_only_passes(check):
+    check(ConfidentOnly)
+
+
+def test_settings_decide_whether_there_are_confident_images():
+    check = BY_NAME["updates_only_declared_parameters"]
+    check(ConfidentOnly, {"threshold": 0.2})
+    with pytest.raises(CheckFailed, match=r"no parameter changed in three steps\. .*confident"):
+        check(ConfidentOnly, {"threshold": 1e-9})
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,19 @@
 """Fixtures of the conformance checks are deterministic."""
 
+import math
+
+import pytest
 import torch
 
 from driftlaw.components.parameters import select_parameters
-from driftlaw.testing.fixtures import SyntheticDataset, TinyStream, make_images, model_without_norm_layers, tiny_model
+from driftlaw.testing.fixtures import (
+    CLASSES,
+    SyntheticDataset,
+    TinyStream,
+    make_images,
+    model_without_norm_layers,
+    tiny_model,
+)
 from driftlaw.testing.snapshots import differences, model_state
 
 
@@ -14,6 +24,15 @@ def test_models_and_images_are_deterministic_and_leave_the_global_rng_alone():
     assert torch.equal(make_images(3), make_images(3))
     assert not torch.equal(make_images(3), make_images(4))
     assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("mode", [True, False], ids=["batch statistics", "running statistics"])
+@torch.no_grad()
+def test_every_batch_has_confident_and_uncertain_predictions(mode):
+    model = tiny_model().train(mode)
+    for index in range(5):
+        entropies = torch.distributions.Categorical(logits=model(make_images(index))).entropy()
+        assert 0 < int((entropies < 0.4 * math.log(CLASSES)).sum()) < len(entropies)
 
 
 def test_model_without_norm_layers_has_none():

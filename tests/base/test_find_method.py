@@ -87,7 +87,7 @@ def test_method_in_a_file_can_be_checked(tmp_path):
             + METHOD.replace("mine", "other")
             .replace("Mine", "Other")
             .replace("from __future__ import annotations", ""),
-            "several methods .mine, other.",
+            r"several methods\. Choose one of them: .*mine\.py:Mine or .*mine\.py:Other",
         ),
         ("class Broken(\n", "cannot be imported: line 1: .*never closed"),
         ("\nimport no_such_thing\n", "line 2: ModuleNotFoundError: No module named 'no_such_thing'"),
@@ -100,6 +100,16 @@ def test_method_in_a_file_can_be_checked(tmp_path):
 def test_file_without_exactly_one_method_is_rejected(tmp_path, text, message):
     with pytest.raises(UsageError, match=message):
         find_method(write_file(tmp_path, text))
+
+
+def test_class_of_a_file_is_found_by_name(tmp_path):
+    other = METHOD.replace("mine", "other").replace("Mine", "Other").replace("from __future__ import annotations", "")
+    path = write_file(tmp_path, METHOD + other)
+    assert find_method(f"{path}:Other").name == "other"
+    with pytest.raises(UsageError, match=r"has no class 'Others'\. It defines: Mine, Other"):
+        find_method(f"{path}:Others")
+    with pytest.raises(UsageError, match="OrderedDict is not a method"):
+        find_method(f"{write_file(tmp_path, 'from collections import OrderedDict', 'no.py')}:OrderedDict")
 
 
 def test_failed_import_leaves_no_module(tmp_path):

@@ -1,0 +1,92 @@
+"""State dicts: reading them from files, and loading them into a network under the names it uses."""
+
+import argparse
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from driftlaw.errors import DataError, combined_error
+
+_WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net")  # keys under which projects store it
+_MAX_PROBLEMS = 8  # tensors that a message names
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any], dict[str, Any] | None]:
+    """Return the tensors of a file, the top-level contents of a torch checkpoint, and driftlaw's metadata."""
+    if path.suffix == ".safetensors":
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+            tensors = load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise DataError(f"{path} is not a complete safetensors file ({error}). Get or make it again.") from error
+        return tensors, {}, json.loads(metadata["driftlaw"]) if "driftlaw" in metadata else None
+    try:
+        with _allow_namespace():
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds of errors for files it cannot read
+        reason = str(error).partition("\n")[0]  # the following lines advise to trust the file
+        raise DataError(f"{path} cannot be read as a torch checkpoint of tensors: {reason}.") from error
+    fields = content if isinstance(content, Mapping) else {}
+    for key in _WRAPPERS:
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+    if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
+        raise DataError(f"{path} contains no state dict. Expected tensors by name, or these under 'state_dict'.")
+    return dict(content), fields, None
+
+
+@contextlib.contextmanager
+def _allow_namespace() -> Iterator[None]:
+    """Context manager that lets checkpoints contain an argparse namespace: TTT++ stores its settings in one."""
+    serialization = torch.serialization  # its context manager safe_globals needs torch 2.5
+    before = serialization.get_safe_globals()
+    serialization.add_safe_globals([argparse.Namespace])
+    try:
+        yield
+    finally:
+        serialization.clear_safe_globals()
+        serialization.add_safe_globals(before)
+
+
+def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], heading: str) -> None:
+    """Load a state dict that must have the model's names and shapes; only ``num_batches_tracked`` may be missing.
+
+    Raises:
+        DataError: names or shapes differ. The message starts with ``heading`` and lists them.
+    """
+    expected = {key: tuple(value.shape) for key, value in model.state_dict().items()}
+    found = {key: tuple(value.shape) for key, value in tensors.items()}
+    problems = [
+        f"{key}: expected {expected.get(key, 'nothing')}, found {found.get(key, 'nothing')}"
+        for key in expected | found
+        if expected.get(key) != found.get(key) and not key.endswith("num_batches_tracked")
+    ]
+    if problems:
+        more = [f"and {len(problems) - _MAX_PROBLEMS} more"] if len(problems) > _MAX_PROBLEMS else []
+        raise DataError(str(combined_error(heading, problems[:_MAX_PROBLEMS] + more)))
+    model.load_state_dict(tensors, strict=False)
+
+
+def strip_prefix(tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """Return the tensors without the prefix that a wrapper added to the model's names, such as ``module.``.
+
+    Tensors without the prefix, such as the loss of a Lightning module, are left out. If several prefixes fit equally
+    well, as for a student and a teacher, the tensors are returned unchanged.
+
+    >>> list(strip_prefix({"module.weight": torch.ones(1, 1), "module.bias": torch.ones(1)}, nn.Linear(1, 1)))
+    ['weight', 'bias']
+    """
+    names = [name for name in model.state_dict() if not name.endswith("num_batches_tracked")]
+    prefixes = {key.removesuffix(names[0]) for key in tensors if names and key.endswith(names[0])}
+    counts = {prefix: sum(prefix + name in tensors for name in names) for prefix in prefixes}
+    best = [prefix for prefix, count in counts.items() if count == max(counts.values())]
+    prefix = best[0] if len(best) == 1 else ""
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
