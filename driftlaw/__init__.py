@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from driftlaw import _deprecated
 
@@ -53,6 +53,9 @@ def adapt(
     preset: str | None = None,
     seed: int = 0,
     train_data: Any = None,
+    mean: Any = None,
+    std: Any = None,
+    inputs: Literal["normalized", "unit"] | None = None,
     **settings: Any,
 ) -> Adapter:
     """Return an adapter: a copy of ``model`` that is updated while it is used.
@@ -60,13 +63,19 @@ def adapt(
     Call the adapter like the model. Each call returns logits and updates the copy.
 
     Args:
-        model: maps images (n, c, h, w) in [0, 1] to logits, or to a tuple, dict or object that contains them. Input
-            normalisation must be part of the model. DataParallel and torch.compile wrappers are removed in the copy.
+        model: maps images (n, c, h, w) in [0, 1] to logits, or to a tuple, dict or object that contains them. If it
+            expects normalised images, pass ``mean`` and ``std``. DataParallel and torch.compile wrappers are removed
+            in the copy.
         method: a name of ``list_methods()``.
         preset: a benchmark from which to take the method's settings, such as ``"cifar10-c"``.
         seed: seed for all random numbers of the method.
         train_data: the training data, for methods that need it: a dataset of ``driftlaw.datasets``, or a torch
             ``Dataset`` of (image, label).
+        mean: for a model that expects (x − mean) / std: one number per channel, one for all channels, or a name such as
+            ``"imagenet"``, which states std as well.
+        std: the standard deviation that belongs to ``mean``.
+        inputs: what the adapter receives if ``mean`` and ``std`` are given: ``"normalized"`` images, the batches of
+            your loader as they are (default), or images in [0, 1] (``"unit"``). Bytes (uint8) work with both.
         **settings: settings of the method, which replace those of the preset. For small batches most methods have
             ``statistics`` (``"batch"``, ``"window"``, ``"mixed"``) and ``minimum_batch``.
 
@@ -94,5 +103,7 @@ def adapt(
         from driftlaw.datasets.torch_dataset import as_image_dataset  # users' methods receive their data unchanged
 
         train_data = as_image_dataset(train_data)
+    given = {"mean": mean, "std": std, "inputs": inputs}
+    settings |= {name: value for name, value in given.items() if value is not None}
     preset_settings: Mapping[str, Any] = read_preset(preset).get("methods", {}).get(method, {}) if preset else {}
     return make_adapter(method, model, merge(preset_settings, settings), seed=seed, train_data=train_data)

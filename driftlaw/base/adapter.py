@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from driftlaw.base.inputs import RangeCheck, check_images, translate_errors
+from driftlaw.base.inputs import InputConverter, translate_errors
 from driftlaw.base.model_copy import copy_model, unwrap_model
 from driftlaw.base.registry import refuse_old_hooks, register
 from driftlaw.base.small_batches import BatchStatsSettings, lacks_variance, make_window, stored_statistics
@@ -94,11 +94,11 @@ class Adapter(AdapterState, ABC):
         self._reductions: dict[str, str | None] = {}
         self._warned: set[str] = set()
         self._lock = ForkSafeRLock()
-        self._range_check = RangeCheck()
+        self.inputs = InputConverter(self.config)
         self._executor = Executor(self.config)
         with torch.inference_mode(False):  # tensors created in inference mode cannot be trained
             self.window = make_window(self.config)
-            self.model = self._executor.convert(copy_model(given))
+            self.model = self._executor.convert(copy_model(given, self.inputs.mean_std))
             self.configure(self.model)
             self.trainable_names = [name for name, value in self.model.named_parameters() if value.requires_grad]
             self.setup(train_data)
@@ -178,7 +178,7 @@ class Adapter(AdapterState, ABC):
         A batch with fewer than ``minimum_batch`` images is predicted without an update and does not count as a step.
         """
         with self._lock:
-            check_images(images, self._dtype(), self._range_check)
+            images = self.inputs.to_unit(images, self.model)
             with torch.inference_mode(False), torch.enable_grad():
                 images = images.clone() if images.is_inference() else images.detach()
                 output: StepOutput = self._run(self._update_or_predict, images)
@@ -192,7 +192,7 @@ class Adapter(AdapterState, ABC):
     def predict(self, images: Tensor) -> Tensor:
         """Return logits (n, classes) without updating the model."""
         with self._lock, torch.no_grad():
-            check_images(images, self._dtype(), self._range_check)
+            images = self.inputs.to_unit(images, self.model)
             logits: Tensor = self._run(self._predict, images)
             return logits[-len(images) :]
 

@@ -1,63 +1,148 @@
-"""Checks of the images that an adapter receives, and translation of torch's errors."""
+"""Inputs of an adapter: conversion of batches to images in [0, 1], with checks, and translation of torch's errors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
+from PIL.Image import Image
 from torch import Tensor, nn
 
-from driftlaw.errors import UsageError, combined_error
+from driftlaw.errors import UsageError, combined_error, warn_user
+from driftlaw.models.normalize import INPUT_BUFFERS, read_mean_std
 
 HEADING = "The images cannot be used:"
+TOLERANCE = 1e-3
+"""How far pixels may be outside of [0, 1]; images of 16 bits have the precision of their type in addition."""
 
 
-def check_images(images: Any, model_dtype: torch.dtype | None, values: RangeCheck) -> None:
-    """Raise a UsageError that lists every problem of a batch, or return.
+class InputConverter:
+    """Converts the batches that a caller passes to images in [0, 1] of shape (n, c, h, w).
 
     Args:
-        images: what the caller passed.
-        model_dtype: dtype of the model's parameters; None if it has none.
-        values: the check of the value range.
+        config: settings with ``mean``, ``std`` and ``inputs``; settings that lack them have images in [0, 1].
     """
-    if not isinstance(images, Tensor):
-        raise UsageError(
-            f"Expected a tensor of images, found {type(images).__name__}. Convert it with torch.as_tensor(images)."
-        )
-    problems = _shape_problems(images)
-    if not problems and model_dtype not in (None, images.dtype) and not torch.is_autocast_enabled(images.device.type):
-        problems = [f"dtype {images.dtype}: the model computes in {model_dtype}; use images.to({model_dtype})"]
-    problems = problems or values.problems(images)
-    if problems:
-        raise combined_error(HEADING, problems)
+
+    def __init__(self, config: Any = None) -> None:
+        mean, std, self.inputs = (getattr(config, name, None) for name in ("mean", "std", "inputs"))
+        self.mean_std = read_mean_std(mean, std)
+        if self.inputs is not None and self.mean_std is None:
+            raise UsageError(f"inputs='{self.inputs}' has no effect without mean and std. Pass them, or omit inputs.")
+        self.normalized = self.mean_std is not None and self.inputs != "unit"
+        self._range_check = RangeCheck()
+
+    def to_unit(self, images: Any, model: nn.Module, *, check_dtype: bool = True) -> Tensor:
+        """Return images in [0, 1]; bytes are divided by 255, normalised images are multiplied by std plus mean.
+
+        Args:
+            images: what the caller passed.
+            model: the model, with the buffers of ``normalize_inputs`` if ``mean`` and ``std`` are given.
+            check_dtype: whether images must have the dtype of the model.
+
+        Raises:
+            UsageError: a list of all problems of the batch.
+        """
+        if not isinstance(images, Tensor):
+            raise UsageError(f"Expected a tensor of images, {_describe_batch(images)}")
+        dtype = next((value.dtype for value in model.parameters() if value.is_floating_point()), None)
+        problems = _shape_problems(images, model)
+        if images.dtype != torch.uint8 and not images.is_floating_point():
+            problems.append(f"dtype {images.dtype}: expected floats, or bytes (torch.uint8) from 0 to 255")
+        channels = len(self.mean_std[0]) if self.mean_std else 1
+        if not problems and channels not in (1, images.shape[1]):
+            problems = [f"channels: found {images.shape[1]}, but mean and std have {channels} numbers"]
+        if images.dtype == torch.uint8 and not problems:
+            return images.to(dtype or torch.get_default_dtype()).div(255)
+        is_other = check_dtype and dtype not in (None, images.dtype)
+        if not problems and is_other and not torch.is_autocast_enabled(images.device.type):
+            problems = [f"dtype {images.dtype}: the model computes in {dtype}; use images.to({dtype})"]
+        if problems := problems or self._range_check.problems(images, self):
+            raise combined_error(HEADING, problems)
+        if not self.normalized:
+            return images
+        mean, std = (getattr(model, name).to(images) for name in INPUT_BUFFERS)
+        return torch.addcmul(mean, images.detach(), std).clamp_(0, 1)
+
+    def from_unit(self, images: Tensor, model: nn.Module) -> Tensor:
+        """Return images in [0, 1] as the caller passes them: the inverse of ``to_unit``."""
+        mean, std = (getattr(model, name, torch.zeros(())).to(images) for name in INPUT_BUFFERS)
+        return (images - mean) / std if self.normalized else images
+
+    def value_problems(self, extremes: Tensor, *, first: bool = False) -> list[str]:
+        """Return the problems of a batch with these lowest and highest values (2,), or (2, channels), on the CPU."""
+        if extremes.isnan().any():
+            return ["some pixels are NaN; check the preprocessing"]
+        low, high = float(extremes[0].min()), float(extremes[1].max())
+        found, tolerance = f"values from {low:.3g} to {high:.3g}", TOLERANCE + torch.finfo(extremes.dtype).eps
+        if self.normalized:
+            if first and 0 <= low < high <= 1:
+                warn_user(
+                    f"The first batch has {found}, like images that are not normalised. They were read as normalised "
+                    "images, because mean and std are given. If they are in [0, 1], set inputs='unit'."
+                )
+            mean, std = torch.tensor(self.mean_std, dtype=torch.float64)
+            extremes = extremes.double() * std + mean
+            low, high = float(extremes[0].min()), float(extremes[1].max())
+            found += f", which are {low:.3g} to {high:.3g} after x · std + mean"
+        if low >= -tolerance and high <= 1 + tolerance:
+            return []
+        if self.normalized:
+            hint = "check mean and std; if the images are not normalised, set inputs='unit'"
+        elif self.inputs == "unit":
+            hint = "for normalised images omit inputs='unit'"
+        elif low >= -0.1 and high <= 1.1:
+            hint = "use images.clamp(0, 1)"
+        elif low < 0:
+            hint = "these look like normalised images; pass the mean= and std= of the normalisation to driftlaw.adapt"
+        else:
+            hint = "divide by 255, or pass uint8 images"
+        return [f"{found}: expected [0, 1]; {hint}"]
 
 
-def _shape_problems(images: Tensor) -> list[str]:
-    problems = []
+def _describe_batch(batch: Any) -> str:
+    """Return what was found instead of a tensor, and how to get a tensor from it."""
+    found = f"found {type(batch).__name__}"
+    if isinstance(batch, Mapping):
+        keys = [key for key, value in batch.items() if isinstance(value, Tensor) and value.ndim == 4] or list(batch)
+        return f"{found} with the keys {', '.join(map(str, batch))}. Pass batch[{keys[0]!r}]." if keys else f"{found}."
+    if isinstance(batch, list | tuple) and batch:
+        same = len(batch) > 1 and all(isinstance(item, Tensor) and item.ndim == 3 for item in batch)
+        return f"{found} of {len(batch)} items. Pass {'torch.stack(batch)' if same else 'batch[0]'}."
+    if isinstance(batch, np.ndarray):
+        order = {4: ".permute(0, 3, 1, 2)", 3: ".permute(2, 0, 1).unsqueeze(0)"} if batch.shape[-1:] <= (4,) else {}
+        return f"{found} of shape {batch.shape}. Pass torch.from_numpy(images){order.get(batch.ndim, '')}."
+    if isinstance(batch, Image):
+        return f"{found}. Pass torch.from_numpy(numpy.array(image)).permute(2, 0, 1).unsqueeze(0)."
+    return f"{found}. Convert it with torch.as_tensor(images)."
+
+
+def _shape_problems(images: Tensor, model: nn.Module) -> list[str]:
+    shape = tuple(images.shape)
+    first = first_convolution(model)
+    expected = [first.in_channels] if first else [1, 3, 4]
+    is_last = images.ndim in (3, 4) and shape[-1] in expected and shape[-3] not in expected
+    if images.ndim == 3:
+        remedy = "images.permute(2, 0, 1).unsqueeze(0)" if is_last else "images.unsqueeze(0)"
+        return [f"shape {shape}: expected (n, channels, height, width); for a single image use {remedy}"]
     if images.ndim != 4:
-        problems.append(
-            f"shape {tuple(images.shape)}: expected (n, channels, height, width); for a single image use images[None]"
-        )
-    elif images.numel() == 0:
-        problems.append(f"shape {tuple(images.shape)}: the batch is empty; skip it")
-    if not images.is_floating_point():
-        problems.append(f"dtype {images.dtype}: expected floats in [0, 1]; divide uint8 images by 255")
-    return problems
-
-
-def _value_problems(low: float, high: float) -> list[str]:
-    if low != low or high != high:
-        return ["some pixels are NaN; check the preprocessing"]
-    if low < -1e-3 or high > 1 + 1e-3:
-        hint = "divide by 255" if high > 2 else "leave the normalisation to the model"
-        return [f"values from {low:.3g} to {high:.3g}: expected [0, 1]; {hint}"]
+        return [f"shape {shape}: expected (n, channels, height, width)"]
+    if images.numel() == 0:
+        return [f"shape {shape}: the batch is empty; skip it"]
+    if is_last and min(shape[1:3]) > 4:
+        return [f"shape {shape}: expected (n, channels, height, width); use images.permute(0, 3, 1, 2)"]
     return []
 
 
+def first_convolution(model: nn.Module) -> nn.Conv2d | None:
+    """Return the first convolution of a model, which usually receives the images."""
+    return next((layer for layer in model.modules() if isinstance(layer, nn.Conv2d)), None)
+
+
 class RangeCheck:
-    """Checks that the pixels of every batch are in [0, 1], without making a busy GPU wait.
+    """Checks the values of every batch, without making a busy GPU wait.
 
     The first batch, and any batch while the device is idle, is checked before it is used. If steps are queued on a GPU,
     reading a number back would wait for all of them; the result is then read at the next call.
@@ -73,12 +158,12 @@ class RangeCheck:
     def __reduce__(self) -> tuple[Any, ...]:
         return RangeCheck, ()
 
-    def problems(self, images: Tensor) -> list[str]:
+    def problems(self, images: Tensor, inputs: InputConverter) -> list[str]:
         """Return the problems of this batch, or of the previous one if its result was still pending."""
         if self._pending is not None:
             (ready, extremes), self._pending = self._pending, None
             ready.synchronize()
-            late = _value_problems(*extremes.tolist())
+            late = inputs.value_problems(extremes)
             if late:
                 return [
                     f"previous batch: {problem}. The model was updated on it; call reset() or load a saved state"
@@ -86,15 +171,18 @@ class RangeCheck:
                 ]
         stream = torch.cuda.current_stream(images.device) if images.is_cuda else None
         busy = stream is not None and not stream.query()
-        extremes = torch.stack(torch.aminmax(images.detach()))
+        axes = (0, 2, 3)
+        extremes = torch.stack(
+            (images.amin(axes), images.amax(axes)) if inputs.normalized else torch.aminmax(images)
+        ).detach()
         if self._checked_once and stream is not None and busy:
             ready, on_host = torch.cuda.Event(), torch.empty(extremes.shape, dtype=extremes.dtype, pin_memory=True)
             on_host.copy_(extremes, non_blocking=True)
             ready.record(stream)
             self._pending = ready, on_host
             return []
-        self._checked_once = True
-        return _value_problems(*extremes.tolist())
+        first, self._checked_once = not self._checked_once, True
+        return inputs.value_problems(extremes.cpu(), first=first)
 
 
 @contextmanager
@@ -108,7 +196,7 @@ def translate_errors(images: Tensor, model: nn.Module, method: str) -> Iterator[
                 f"{method} needs gradients, but the model's output does not require grad. Possible causes: forward() "
                 "runs under torch.no_grad(), it detaches its output, or parameters were frozen after driftlaw.adapt()."
             ) from error
-        first = next((layer for layer in model.modules() if isinstance(layer, nn.Conv2d)), None)
+        first = first_convolution(model)
         channels = images.shape[1]
         if first is None or "channels" not in str(error) or channels == first.in_channels:
             raise

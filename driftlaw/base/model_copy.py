@@ -8,10 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from driftlaw.errors import UsageError
+from driftlaw.models.normalize import normalize_inputs
 
 
-def copy_model(model: nn.Module) -> nn.Module:
-    """Return a deep copy in eval mode that returns plain logits, with all parameters frozen and without gradients."""
+def copy_model(model: nn.Module, mean_std: tuple[list[float], list[float]] | None = None) -> nn.Module:
+    """Return a deep copy in eval mode that returns plain logits, with all parameters frozen and without gradients.
+
+    If ``mean_std`` is given, the copy receives images in [0, 1] and normalises them for the model.
+    """
     if isinstance(model, torch.jit.ScriptModule):
         raise UsageError(
             "The model is a ScriptModule, whose weights cannot be adapted. Pass the model that it was scripted from."
@@ -27,6 +31,8 @@ def copy_model(model: nn.Module) -> nn.Module:
                 setattr(module, name, inner)
     own.zero_grad(set_to_none=True)
     own.register_forward_hook(extract_logits)
+    if mean_std is not None:
+        normalize_inputs(own, *mean_std)
     return own
 
 

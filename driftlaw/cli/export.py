@@ -78,7 +78,9 @@ def export(
         typer.echo(f"driftlaw: {calibration.note}", err=True)
     options = {"statistics": calibration.statistics, "metadata": {"calibration": calibration.origin}}
     if adapter is not None:
-        result = export_adapter(adapter.to(target), out, calibration.images, **options)  # type: ignore[arg-type]
+        adapter.to(target)
+        inputs = adapter.inputs.from_unit(calibration.images, adapter.model)
+        result = export_adapter(adapter, out, inputs, **options)  # type: ignore[arg-type]
     else:
         result = export_model(source_model.to(target), out, calibration.images.float(), **options)  # type: ignore[arg-type]
     print(json.dumps(result.as_dict()) if as_json else _describe(result))

@@ -13,6 +13,7 @@ from torch import nn
 
 from driftlaw.errors import DataError, warn_user
 from driftlaw.files import atomic_path
+from driftlaw.models.normalize import INPUT_BUFFERS
 from driftlaw.paths import data_dir
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,8 @@ def fingerprint(*parts: Any) -> str:
     digest = hashlib.sha256()
     for part in parts:
         if isinstance(part, nn.Module):
-            for name, value in sorted(part.state_dict().items()):
+            unsaved = {name: getattr(part, name) for name in INPUT_BUFFERS if hasattr(part, name)}
+            for name, value in sorted((part.state_dict() | unsaved).items()):
                 array = value.detach().cpu().contiguous()
                 digest.update(f"{name} {array.dtype} {tuple(array.shape)}\n".encode())
                 digest.update(array.flatten().view(torch.uint8).numpy().tobytes())

@@ -1,13 +1,39 @@
-"""Settings of execution: precision, memory format, CUDA graphs, parallel passes, compilation."""
+"""Settings of all methods: input normalisation, precision, memory format, CUDA graphs, parallel passes, compilation."""
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer
+from pydantic import BeforeValidator, SerializerFunctionWrapHandler, model_serializer
 
 from driftlaw.settings import Settings
 
 
-class ExecutionSettings(Settings):
+def _read_numbers(given: Any) -> str | tuple[float, ...] | None:
+    if given is None or isinstance(given, str):
+        return given
+    try:
+        flat = given.flatten() if hasattr(given, "flatten") else given if isinstance(given, list | tuple) else [given]
+        return tuple(float(f"{float(value):.7g}") for value in flat)  # 0.485 in float32 is 0.48500001
+    except (TypeError, ValueError):
+        raise ValueError("expected one number, one number per channel, or a name such as 'imagenet'") from None
+
+
+Numbers = Annotated[str | tuple[float, ...] | None, BeforeValidator(_read_numbers)]
+"""One number or one per channel, as a sequence, tensor or array; or a name."""
+
+
+class InputSettings(Settings):
+    """What the images look like that an adapter receives. The defaults are images in [0, 1]."""
+
+    mean: Numbers = None
+    """For models that expect (x − mean) / std: one number per channel, one for all, or a name such as ``imagenet``."""
+    std: Numbers = None
+    """Standard deviation: one number per channel, or one for all. Not needed if ``mean`` is a name."""
+    inputs: Literal["normalized", "unit"] | None = None
+    """With ``mean`` and ``std``, the adapter receives ``normalized`` images (the default) or images in [0, 1]
+    (``unit``)."""
+
+
+class ExecutionSettings(InputSettings):
     """How the steps of a method run. The defaults are safe and fast on every device.
 
     Settings named in ``omit_if_default`` are not written to records and saved states while they have their default
@@ -15,7 +41,7 @@ class ExecutionSettings(Settings):
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset(
-        {"precision", "channels_last", "capture", "overlap", "compiled"}
+        {"mean", "std", "inputs", "precision", "channels_last", "capture", "overlap", "compiled"}
     )
 
     precision: Literal["auto", "float32", "bf16"] = "auto"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from driftlaw import __version__
 from driftlaw._deprecated import renamed_keywords
 from driftlaw.base import Adapter
-from driftlaw.base.inputs import RangeCheck, check_images
+from driftlaw.base.inputs import InputConverter
 from driftlaw.base.model_copy import copy_model
 from driftlaw.components.batch_norm import batch_norm_layers, freeze_batch_stats, use_batch_stats, uses_batch_stats
 from driftlaw.errors import DriftlawError, UsageError
@@ -21,6 +21,7 @@ from driftlaw.export.inference_module import InferenceModule, extract_model
 from driftlaw.files import atomic_path
 from driftlaw.models import weights_sha256
 from driftlaw.models.fold_batch_norm import ScaleShift, count_batch_norm, fold_batch_norm
+from driftlaw.models.normalize import remove_input_normalization
 
 TOLERANCE = 1e-3
 """Largest accepted difference between a logit of the exported file and of the model."""
@@ -75,8 +76,9 @@ def export_adapter(
     Args:
         adapter: an adapter in any state.
         path: a file that ends in .pt2, .onnx or .safetensors. It is written completely or not at all.
-        calibration_images: (n, c, h, w) in [0, 1] for the statistics, such as the last images of the stream. If
-            None, the images in the adapter's window.
+        calibration_images: (n, c, h, w) for the statistics, such as the last images of the stream, as the adapter
+            receives them: in [0, 1], or normalised. The file expects such images too. If None, the images in the
+            adapter's window.
         statistics: ``calibration`` computes statistics from the images, ``stored`` uses those of training. Methods
             that keep their own statistics keep them in either case.
         metadata: additional plain data to store in the file.
@@ -87,19 +89,25 @@ def export_adapter(
     """
     like = next(adapter.model.parameters())
     window = adapter.window
-    if calibration_images is None and window is not None and window.filled:
-        calibration_images = window.images[-window.filled :]
-    if calibration_images is None:
+    if calibration_images is not None:
+        images = adapter.inputs.to_unit(calibration_images, adapter.model, check_dtype=False)
+    elif window is not None and window.filled:
+        images = window.images[-window.filled :]
+    else:
         raise UsageError(
             "An exported model needs fixed BatchNorm statistics. Pass calibration_images, for example the last few "
             "hundred images of the stream. An adapter with statistics='window' uses the images in its window."
         )
-    check_images(calibration_images, None, RangeCheck())
-    images = calibration_images.to(like.device, like.dtype)
+    images = images.to(like.device, like.dtype)
     model = extract_model(adapter, images)
+    normalization = {}
+    if adapter.inputs.normalized:  # the file accepts what the adapter accepts
+        images, model = adapter.inputs.from_unit(images, adapter.model), remove_input_normalization(model)
+        normalization = dict(zip(("mean", "std"), adapter.inputs.mean_std or (), strict=True))
     uses_batch = any(uses_batch_stats(layer) for layer in batch_norm_layers(model))
     origin = {"method": adapter.name, "settings": adapter.config.model_dump(mode="json"), "steps": adapter.steps}
-    return _export(model, Path(path), images, statistics if uses_batch else "own", origin | dict(metadata or {}))
+    origin |= dict(metadata or {})
+    return _export(model, Path(path), images, statistics if uses_batch else "own", origin, normalization)
 
 
 @renamed_keywords(facts="metadata")
@@ -120,7 +128,7 @@ def export_model(
         statistics: ``calibration`` computes BatchNorm statistics from the images, ``stored`` keeps the model's.
         metadata: additional plain data to store in the file.
     """
-    check_images(images, None, RangeCheck())
+    images = InputConverter().to_unit(images, model, check_dtype=False)
     model = copy_model(model)
     if statistics == "calibration":
         use_batch_stats(model)
@@ -128,7 +136,14 @@ def export_model(
 
 
 @torch.no_grad()
-def _export(model: nn.Module, path: Path, images: Tensor, statistics: str, origin: dict[str, Any]) -> ExportResult:
+def _export(
+    model: nn.Module,
+    path: Path,
+    images: Tensor,
+    statistics: str,
+    origin: dict[str, Any],
+    normalization: Mapping[str, Any] | None = None,
+) -> ExportResult:
     file_format = find_format(path)
     # On a CPU, sums over channels-last feature maps are less accurate, and the statistics are computed only once.
     images = images.contiguous()
@@ -150,7 +165,7 @@ def _export(model: nn.Module, path: Path, images: Tensor, statistics: str, origi
         "input": {
             "shape": ["batch", *images.shape[1:]],
             "dtype": str(images.dtype).removeprefix("torch."),
-            "range": [0, 1],
+            **(normalization or {"range": [0, 1]}),
         },
         "output": {"shape": ["batch", expected.shape[1]], "meaning": "logits"},
     }

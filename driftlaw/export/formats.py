@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from driftlaw.errors import UsageError
 from driftlaw.models import build_model, load_model, save_model
+from driftlaw.models.normalize import INPUT_BUFFERS
 
 Metadata = Mapping[str, Any]
 
@@ -106,6 +107,8 @@ def _run_safetensors(path: Path, images: Tensor) -> Tensor:
 def _safetensors_problem(model: nn.Module) -> str | None:
     """Check that the model can be built by its name, which is all that the file stores beside the weights."""
     name = getattr(model, "info", {}).get("name", type(model).__name__)
+    if any(hasattr(model, buffer) for buffer in INPUT_BUFFERS):
+        return "A .safetensors file cannot store the normalisation of mean= and std=. Use .pt2 or .onnx."
     try:
         with torch.device("meta"):
             build_model(name, num_classes=1)

@@ -12,6 +12,7 @@ from torch import nn
 from driftlaw.base import Adapter, ExecutionSettings
 from driftlaw.components.features import find_head
 from driftlaw.errors import DataError, UsageError, unknown_name, warn_user
+from driftlaw.execution.settings import InputSettings
 from driftlaw.methods import make_adapter, registered_methods
 from driftlaw.models import NORMALIZATIONS, build_model, list_weights, load_model
 from driftlaw.models.checkpoint_formats import default_normalization
@@ -57,7 +58,8 @@ def restore_adapter(model: nn.Module, state: Mapping[str, Any]) -> Adapter:
     if method not in registered_methods():
         raise unknown_name("method", method, sorted(registered_methods()))
     # Execution settings do not affect the logits, and this machine may not support them.
-    settings = {key: value for key, value in extra["config"].items() if key not in ExecutionSettings.model_fields}
+    unused = ExecutionSettings.model_fields.keys() - InputSettings.model_fields.keys()
+    settings = {key: value for key, value in extra["config"].items() if key not in unused}
     needs_data = registered_methods()[method].needs_train_data
     train_data = UnusedTrainData(find_head(model).out_features) if needs_data else None
     adapter = make_adapter(method, model, settings, train_data=train_data)

@@ -98,6 +98,9 @@ def _trace(model: nn.Module) -> fx.GraphModule | None:
         return None
     hooks = {name: value for name, value in vars(model).items() if re.match("_forward_(pre_)?hooks", name)}
     vars(traced).update(hooks)  # tracing covers only the forward method
+    for name, value in model.named_buffers(recurse=False):  # which hooks may read
+        if name not in traced._buffers:
+            traced.register_buffer(name, value, persistent=False)
     return traced
 
 

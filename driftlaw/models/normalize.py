@@ -20,6 +20,9 @@ NORMALIZATIONS: dict[str, dict[str, Any]] = tomllib.loads(
 )
 """Named normalisations."""
 
+INPUT_BUFFERS = ("_input_mean", "_input_std")
+"""Names of the buffers that ``normalize_inputs`` adds to a model."""
+
 
 class Normalize(nn.Module):
     """Input layer: (scale · x − mean) / std per channel. Its numbers are stored in the metadata of the weights.
@@ -114,6 +117,63 @@ def make_normalize(normalize: Normalization | None) -> Normalize:
     if problems:
         raise combined_error(f"normalize={numbers} is invalid:", problems)
     return Normalize(**numbers)
+
+
+def read_mean_std(
+    mean: str | Sequence[float] | None, std: str | Sequence[float] | None
+) -> tuple[list[float], list[float]] | None:
+    """Return mean and standard deviation as two lists of the same length; None if neither is given.
+
+    >>> read_mean_std([0.5], [0.2, 0.25, 0.2])
+    ([0.5, 0.5, 0.5], [0.2, 0.25, 0.2])
+
+    Args:
+        mean: One number per channel, one for all, or a name in ``NORMALIZATIONS``, which states std as well.
+        std: One number per channel, or one for all.
+    """
+    if mean is None and std is None:
+        return None
+    layer = make_normalize(mean) if isinstance(mean, str) else Normalize()
+    if layer.order != "rgb":
+        raise UsageError(f"The normalisation '{mean}' is for BGR images. Make it the first layer of the model.")
+    if isinstance(mean, str) and std in (None, mean):
+        numbers = layer.as_lists()
+        mean, std = ([value / layer.scale for value in numbers[key]] for key in ("mean", "std"))
+    if mean is None or std is None or isinstance(mean, str) or isinstance(std, str):
+        raise UsageError(f"Found mean={mean} and std={std}. Pass both as numbers, or only mean, as a name.")
+    channels = max(len(mean), len(std))
+    if not {len(mean), len(std)} <= {1, channels} or channels == 0:
+        raise UsageError(f"mean has {len(mean)} numbers and std {len(std)}. Pass one number per channel.")
+    if not all(value > 0 for value in std):
+        raise UsageError(f"std is {list(std)}. Expected numbers above 0.")
+    one, two = (list(values) * (channels // len(values)) for values in (mean, std))
+    return one, two
+
+
+def normalize_inputs(model: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
+    """Make a model normalise its images itself, in place: (x − mean) / std per channel, before all other hooks.
+
+    It is a forward pre-hook with two buffers that are not saved. Names of parameters and the state dict stay the same.
+    """
+    like = next((value for value in model.parameters() if value.is_floating_point()), torch.empty(0))
+    for name, numbers in zip(INPUT_BUFFERS, (mean, std), strict=True):
+        model.register_buffer(name, torch.tensor(numbers).to(like).view(-1, 1, 1), persistent=False)
+    model.register_forward_pre_hook(_normalize, prepend=True)
+
+
+def remove_input_normalization(model: nn.Module) -> nn.Module:
+    """Undo ``normalize_inputs`` for a model and its parts, in place; returns the model."""
+    for module in model.modules():
+        for key in [key for key, hook in module._forward_pre_hooks.items() if hook is _normalize]:
+            del module._forward_pre_hooks[key]
+            for name in INPUT_BUFFERS:
+                delattr(module, name)
+    return model
+
+
+def _normalize(model: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    mean, std = (getattr(model, name) for name in INPUT_BUFFERS)
+    return ((arguments[0] - mean) / std, *arguments[1:])
 
 
 def same_normalization(one: Normalize, two: Normalize) -> bool:

@@ -109,7 +109,7 @@ def model_without_norm_layers_works_or_is_rejected(method: MethodUnderTest) -> N
 
 
 def rejects_invalid_input(method: MethodUnderTest) -> None:
-    """Invalid input (uint8, NaN, 0 to 255, one image, empty, no tensor) raises a UsageError and changes nothing."""
+    """Invalid input (integers, NaN, 0 to 255, one image, empty, no tensor) raises a UsageError and changes nothing."""
     adapter = method.adapter_after(1)
     before = state_of(adapter)
     for name, images in _invalid_inputs().items():
@@ -174,7 +174,7 @@ def _invalid_inputs() -> dict[str, Any]:
     with_nan = images.clone()
     with_nan[0, 0, 0, 0] = torch.nan
     return {
-        "uint8 images": (images * 255).to(torch.uint8),
+        "int64 images": (images * 255).to(torch.int64),
         "images that contain NaN": with_nan,
         "images in [0, 255]": images * 255,
         "a single image (c, h, w)": images[0],

@@ -112,9 +112,11 @@ def test_images_out_of_range_are_refused_at_once_if_the_gpu_is_idle():
 
 
 @needs_gpu
+@pytest.mark.parametrize("settings", [{}, {"mean": 0.0, "std": 1.0}], ids=["unit", "normalized"])
 @pytest.mark.parametrize("method", ["law", "tent", "norm"])
-def test_a_step_does_not_wait_for_the_gpu(method):
-    adapter = driftlaw.adapt(network().to(CUDA), method)
+@pytest.mark.filterwarnings("ignore:The first batch has values")
+def test_a_step_does_not_wait_for_the_gpu(method, settings):
+    adapter = driftlaw.adapt(network().to(CUDA), method, **settings)
     stream = batches(8, device=CUDA)
     for images in stream[:4]:
         adapter(images)
@@ -138,3 +140,18 @@ def test_a_late_range_check_reports_the_previous_batch():
     with pytest.raises(UsageError, match=r"previous batch: .* reset\(\)"):
         adapter(good)
     adapter(good)
+
+
+@needs_gpu
+@pytest.mark.parametrize("method", ["law", "tent", "cotta"])
+def test_captured_steps_normalise_the_images(method):
+    mean, std = torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.2, 0.25, 0.3])
+    shape = (3, 1, 1)
+    pair = [
+        driftlaw.adapt(network().to(CUDA), method, mean=mean, std=std, precision="float32", capture=capture)
+        for capture in ("on", "off")
+    ]
+    for images in batches(6, device=CUDA):
+        images = (images - mean.to(CUDA).view(shape)) / std.to(CUDA).view(shape)
+        one, two = (adapter(images) for adapter in pair)
+        torch.testing.assert_close(one, two, rtol=0, atol=1e-3)

@@ -9,11 +9,13 @@ import pytest
 import torch
 from torch import nn
 
+import driftlaw
 from driftlaw.base import Adapter, StepOutput
 from driftlaw.errors import DriftlawError, UsageError
-from driftlaw.export import FORMATS, export_adapter, export_model
+from driftlaw.export import FORMATS, export_adapter, export_model, restore_adapter
 from driftlaw.methods import make_adapter
 from driftlaw.models import load_model, weights_sha256
+from driftlaw.testing.fixtures import SyntheticDataset
 from tests.export.small_model import images, small_model
 
 
@@ -154,12 +156,32 @@ def test_model_that_returns_a_dict_is_exported_with_plain_logits(tmp_path):
     torch.testing.assert_close(program(images(6)), adapter.predict(images(6)), atol=1e-9, rtol=0)
 
 
+@pytest.mark.parametrize("method", ["tent", "rmt"])
+@pytest.mark.parametrize("kind", ["unit", "normalized"])
+def test_a_file_accepts_what_the_adapter_accepts(tmp_path, method, kind):
+    mean, std = torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1), torch.tensor([0.2, 0.3, 0.25]).view(3, 1, 1)
+    settings = {"source_free": True, "projector_size": 4} if method == "rmt" else {}  # rmt has two models
+    data = SyntheticDataset()
+    adapter = driftlaw.adapt(small_model(), method, mean=mean, std=std, inputs=kind, train_data=data, **settings)
+    batch = images(8) if kind == "unit" else (images(8) - mean) / std
+    adapter(batch)
+    result = export_adapter(adapter, tmp_path / "out.pt2", batch)
+    program = torch.export.load(tmp_path / "out.pt2").module()
+    torch.testing.assert_close(program(batch), adapter.predict(batch), atol=1e-9, rtol=0)
+    assert (result.metadata["input"].get("range") == [0, 1]) == (kind == "unit")
+    assert result.metadata["input"].get("mean") == (None if kind == "unit" else [0.5, 0.4, 0.3])
+    if kind == "unit":
+        with pytest.raises(UsageError, match="cannot store the normalisation"):
+            export_adapter(driftlaw.adapt(small_model(), mean=mean, std=std, inputs=kind), "out.safetensors", batch)
+    restored = restore_adapter(small_model(), adapter.state_dict())
+    torch.testing.assert_close(restored.predict(batch), adapter.predict(batch))
+
+
 @pytest.mark.parametrize(
     ("given", "word"),
     [
-        (torch.zeros(2, 3, 8, 8, dtype=torch.uint8), "divide uint8 images by 255"),
         (255 * torch.rand(2, 3, 8, 8), "divide by 255"),
-        (torch.rand(3, 8, 8), "images\\[None\\]"),
+        (torch.rand(3, 8, 8), r"images.unsqueeze\(0\)"),
     ],
 )
 def test_invalid_calibration_images_are_rejected(tmp_path, given, word):

@@ -201,7 +201,7 @@ class AcceptsAnyInput(Good):
         return StepOutput(torch.zeros(len(images), 4))
 
 
-@fails("rejects_invalid_input", "Rejecting uint8 images changed saved._extra_state.steps")
+@fails("rejects_invalid_input", "Rejecting int64 images changed saved._extra_state.steps")
 class CountsBeforeChecking(Good):
     def step(self, images):
         self.steps += 1
