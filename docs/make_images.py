@@ -41,6 +41,11 @@ COLORS = {
     "roid": "#2e4a9e",
     "autorgn": "#795548",
     "surgical": "#e05a9c",
+    "palm": "#2f8f8f",
+    "sar": "#b8860b",
+    "deyo": "#6a5acd",
+    "rotta": "#556b2f",
+    "lame": "#a0522d",
 }
 plt.rcParams.update(
     {

@@ -31,6 +31,11 @@ TITLES = {
     "roid": "ROID",
     "autorgn": "AutoRGN",
     "surgical": "Surgical",
+    "palm": "PALM",
+    "sar": "SAR",
+    "deyo": "DeYO",
+    "rotta": "RoTTA",
+    "lame": "LAME",
     "law": "LAW",
 }
 

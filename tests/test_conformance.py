@@ -31,6 +31,7 @@ OTHER_SETTINGS = [
     ("gtta", {"first_confidence": 0.0}),
     ("adacontrast", {"memory_size": 16, "own_label_images": 8}),
     ("roid", {"optimizer": "sgd", "consistency": False}),
+    ("palm", {"gradient_threshold": 0.01, "sensitivity_momentum": 0.1, "weight_decay": 5e-4}),
     ("surgical", {"tuned": "all", "part": "from", "optimizer": "sgd"}),
 ]
 STATE_CHECKS = [
