@@ -21,7 +21,21 @@ from driftlaw.cli import app
 from driftlaw.corruptions.registry import CORRUPTIONS
 from driftlaw.methods import registered_methods
 
-ORDER = ("law", "norm", "tent", "cotta", "adacontrast", "rmt", "gtta", "roid", "autorgn", "surgical", "source")
+ORDER = (
+    "law",
+    "norm",
+    "tent",
+    "cotta",
+    "adacontrast",
+    "rmt",
+    "gtta",
+    "roid",
+    "autorgn",
+    "surgical",
+    "palm",
+    "lame",
+    "source",
+)
 COMMAND = "\0"  # marks a line of a help text that is a command
 VENUE = re.compile(r", ((?:\w+ \d{4}|arXiv:).*)")  # titles may contain commas
 DIFFERENCES = re.compile(
