@@ -81,6 +81,11 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(mmap_threshold, 32 * 2**20)) and bool(mallopt(trim_threshold, 2**31 - 1))
 
 
+def load_average() -> float | None:
+    """Return the number of processes that are running or ready to run, averaged over one minute; None on Windows."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+
+
 def environment(device: torch.device) -> dict[str, Any]:
     """Return the versions, commit and device that a record's header stores, as plain data."""
     import numpy

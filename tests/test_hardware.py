@@ -119,3 +119,10 @@ def test_there_is_no_commit_without_git_or_inside_another_projects_checkout(chec
     assert hardware.checkout_commit(tmp_path_factory.mktemp("no_repository")) is None
     monkeypatch.setenv("PATH", "")
     assert hardware.checkout_commit(checkout) is None
+
+
+def test_load_average_is_that_of_one_minute(monkeypatch):
+    monkeypatch.setattr(os, "getloadavg", lambda: (1.2345, 5.0, 9.0), raising=False)
+    assert hardware.load_average() == 1.23
+    monkeypatch.delattr(os, "getloadavg")
+    assert hardware.load_average() is None

@@ -1,6 +1,7 @@
 """Evaluator: runs an adapter over a stream and writes a record."""
 
 import copy
+import os
 from collections.abc import Callable, Collection, Generator, Iterable
 from datetime import UTC, datetime
 from operator import length_hint
@@ -17,7 +18,7 @@ from driftlaw.errors import UsageError
 from driftlaw.evaluation.metrics import OnlineMetrics, diagnostics_to_json
 from driftlaw.evaluation.resume import ResumableRecord
 from driftlaw.files import imported_file
-from driftlaw.hardware import environment, to_device
+from driftlaw.hardware import environment, load_average, to_device
 from driftlaw.models import weights_sha256
 from driftlaw.profiling import count_flops, is_gpu_shared, peak_bytes, timed
 from driftlaw.records import RunRecord, read_record
@@ -137,7 +138,7 @@ class _Evaluation:
         only_in_first_line = {} if lines else self.metrics.before_stream()
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
-        shared_gpu = is_gpu_shared(self.device)
+        shared_gpu, load = is_gpu_shared(self.device), load_average()
         with deferred_interrupts() as pending_interrupt:
             batches = _until_interrupt(self.stream.iter_from(len(lines)), pending_interrupt)
             try:
@@ -158,7 +159,7 @@ class _Evaluation:
                 batches.close()  # the traceback of an error would keep the workers of a DataLoader alive
             if not lines:
                 raise UsageError("The stream has no batches. Check the dataset and the loader.")
-            closing = self._closing(record, shared_gpu)
+            closing = self._closing(record, shared_gpu, load)
             record.finish(closing)
         return closing
 
@@ -216,7 +217,8 @@ class _Evaluation:
         self.costs[kind] = cost
         return cost
 
-    def _closing(self, record: ResumableRecord, shared_gpu: bool) -> Line:
+    def _closing(self, record: ResumableRecord, shared_gpu: bool, load: float | None) -> Line:
+        loads = {"start": load, "end": load_average(), "cpus": os.cpu_count()}
         lines, so_far = record.lines, RunRecord(record.header, record.lines)
         peak = peak_bytes(self.device)  # read first: the clean images below are no part of the stream
         kinds = [line.get("kind", "step") for line in lines]
@@ -232,6 +234,7 @@ class _Evaluation:
                 "seconds_per_step": so_far.seconds_per_step,
                 "peak_bytes": peak,
                 **({"shared_gpu": True} if shared_gpu or is_gpu_shared(self.device) else {}),
+                **({} if load is None else {"load_average": loads}),
             },
         }
 

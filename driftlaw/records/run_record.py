@@ -121,6 +121,18 @@ class RunRecord:
         return bool(self.timing.get("shared_gpu"))
 
     @property
+    def load_average(self) -> tuple[float, float]:
+        """Load average of the machine over one minute, at the start and at the end of the run; 0 if not recorded."""
+        load = self.timing.get("load_average", {})
+        return float(load.get("start", 0.0)), float(load.get("end", 0.0))
+
+    @property
+    def busy_machine(self) -> bool:
+        """True if more processes were ready to run than the machine has CPUs, so that times may be too long."""
+        cpus = self.timing.get("load_average", {}).get("cpus")
+        return cpus is not None and max(self.load_average) > cpus + 1  # a run alone has at most one thread per CPU
+
+    @property
     def finished(self) -> bool:
         """True if the run reached the end of its stream."""
         return self.closing is not None

@@ -33,6 +33,15 @@ def test_the_header_describes_the_run(model, tmp_path):
     assert header["fact_labels"]["layer_weights"][0] == "conv.weight"
 
 
+def test_the_load_average_is_in_the_timing_of_the_closing_line(model, monkeypatch):
+    loads = iter([0.5, 7.25])
+    monkeypatch.setattr("driftlaw.evaluation.evaluator.load_average", lambda: next(loads))
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    record = run(NoiseStream(), driftlaw.adapt(model, "source"))
+    assert record.timing["load_average"] == {"start": 0.5, "end": 7.25, "cpus": 4}
+    assert record.busy_machine
+
+
 def test_layer_weights_of_every_step_are_in_the_record(model):
     record = run(NoiseStream(), driftlaw.adapt(model, "law"))
     rows = [line["facts"]["layer_weights"] for line in record.batches]

@@ -124,6 +124,20 @@ def test_properties_read_the_keys_of_the_file_format():
     assert (closed.cost, closed.timing["seconds"], closed.shared_gpu) == ({"step_flops_per_image": 5}, 2.0, True)
 
 
+@pytest.mark.parametrize(
+    ("timing", "busy"),
+    [
+        ({}, False),
+        ({"load_average": {"start": 2.9, "end": 3.0, "cpus": 2}}, False),
+        ({"load_average": {"start": 3.1, "end": 0.5, "cpus": 2}}, True),
+        ({"load_average": {"start": 0.5, "end": 9.0, "cpus": 2}}, True),
+        ({"load_average": {"start": 9.0, "end": 9.0, "cpus": None}}, False),
+    ],
+)
+def test_machine_is_busy_if_the_load_exceeds_its_cpus(timing, busy):
+    assert RunRecord(HEADER, [], CLOSING | {"timing": timing}).busy_machine is busy
+
+
 @pytest.mark.parametrize("lines", [[], [{"format": "driftlaw-train-1"}], [batch(0, 0, "fog", 1)]])
 def test_file_without_header_is_refused(tmp_path, lines):
     with pytest.raises(DataError, match=f"does not start with a header of format {FORMAT}"):
