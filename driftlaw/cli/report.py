@@ -1,10 +1,18 @@
 """``driftlaw report``: tables, figures and pages from run records."""
 
+from __future__ import annotations
+
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from driftlaw.cli import options as opt
+
+if TYPE_CHECKING:
+    from driftlaw.reports import ResultTable
 
 _STDOUT = Path("-")
 _FORMAT_OF_SUFFIX = {".html": "html", ".htm": "html", ".md": "md", ".tex": "latex", ".csv": "csv", ".json": "json"}
@@ -41,10 +49,18 @@ def report(
         str | None,
         typer.Option(help="'paper' shows published results next to yours. For html, md, brief and json."),
     ] = None,
+    images: Annotated[
+        bool,
+        typer.Option(
+            "--images/--no-images",
+            help="Show an image per domain in html, if the dataset is on this machine. Nothing is downloaded.",
+        ),
+    ] = True,
+    data_dir: opt.DataDir = None,
 ) -> None:
     """Create a report from run records. Runs with different protocols get separate tables.
 
-    The same records give the same bytes. Unfinished runs are marked and not ranked.
+    The same records and images give the same bytes. Unfinished runs are marked and not ranked.
 
     Example: driftlaw report runs --format latex --methods source,tent,law --out table.tex
 
@@ -76,8 +92,10 @@ def report(
     for option, value in (("--methods", methods), ("--columns", columns), ("--compare", compare)):
         words += [option, value] if value else []
     words += ["--out", out.as_posix()] if out else []
+    words += [] if images else ["--no-images"]
     tables = make_tables(records)
-    text = build_report(tables, format, command=shlex.join(words), columns=names, compare=compare)
+    samples = _sample_images(tables, data_dir) if images and format == "html" else {}
+    text = build_report(tables, format, command=shlex.join(words), columns=names, compare=compare, samples=samples)
     for note in (note for table in tables for note in table.notes):
         typer.echo(f"note: {note}", err=True)
     if target == _STDOUT:
@@ -89,3 +107,19 @@ def report(
     except OSError as error:
         raise DataError(f"Cannot write {target}: {error.strerror or error}. Choose another path with --out.") from error
     typer.echo(f"{target}: report of {len(records)} run{'' if len(records) == 1 else 's'}", err=True)
+
+
+def _sample_images(tables: Sequence[ResultTable], data_dir: Path | None) -> dict[str, dict[str, bytes]]:
+    """Return an image per domain by protocol key, for streams that can be rebuilt here; the same images only once."""
+    from driftlaw.errors import DriftlawError
+    from driftlaw.streams.samples import sample_images
+
+    samples: dict[str, dict[str, bytes]] = {}
+    for table in tables:
+        try:
+            images = sample_images(table.rows[0].first.header["stream"], data_dir=data_dir)
+        except (DriftlawError, LookupError, OSError, TypeError, ValueError):
+            continue  # data that is not here, or the recipe of someone's own stream
+        if images not in samples.values():
+            samples[table.protocol.key] = images
+    return samples

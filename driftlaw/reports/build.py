@@ -1,20 +1,22 @@
 """Reports from records: result tables become a document, which is rendered to one of several formats."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from driftlaw.errors import UsageError, unknown_name
 from driftlaw.records import RunRecord
 from driftlaw.reports import contents
 from driftlaw.reports.columns import describe_columns
-from driftlaw.reports.document import Block, Document, Note, Section
-from driftlaw.reports.format import listed
+from driftlaw.reports.document import Block, Document, Figure, Note, Samples, Section
+from driftlaw.reports.format import LABELS, listed, short_name
 from driftlaw.reports.published import COMPARISONS, compare_with_paper
 from driftlaw.reports.render_data import render_csv, render_json
 from driftlaw.reports.render_html import render_html
 from driftlaw.reports.render_latex import render_latex
 from driftlaw.reports.render_markdown import render_markdown
 from driftlaw.reports.render_terminal import TerminalReport, render_text
-from driftlaw.reports.result_table import ResultTable
+from driftlaw.reports.result_table import ResultRow, ResultTable
 from driftlaw.reports.tables import make_tables
 
 FORMATS = ("html", "md", "brief", "latex", "csv", "json", "terminal")
@@ -29,6 +31,7 @@ _RENDERERS = {
     "terminal": render_text,
 }
 _MAX_HEAT_MAPS = 4  # per table, so that the page of a parameter sweep stays readable
+_MAX_OPEN_RECORDS = 10
 
 
 def build_report(
@@ -38,6 +41,7 @@ def build_report(
     command: str | None = None,
     columns: tuple[str, ...] = (),
     compare: str | None = None,
+    samples: Mapping[str, Mapping[str, bytes]] | None = None,
 ) -> str:
     """Return a report of runs; the same records and command give the same bytes.
 
@@ -48,6 +52,7 @@ def build_report(
         command: Command line that generates the report; it is printed in the report.
         columns: Names of optional columns (``driftlaw.reports.columns.COLUMNS``); not for ``latex`` and ``brief``.
         compare: ``paper`` to show published results next to ours, in the formats of ``COMPARISON_FORMATS``.
+        samples: Images for a page, as PNG files by protocol key and name of the domain.
 
     Raises:
         UsageError: If the format is unknown or there are no records.
@@ -67,7 +72,10 @@ def build_report(
         return render_csv(tables, columns)
     if format == "json":
         return render_json(tables, command, columns, compare=compare is not None)
-    document = build_document(tables, format, columns, command=command, paper_tables=() if compare else None)
+    paper_tables = () if compare else None
+    document = build_document(
+        tables, format, columns, command=command, paper_tables=paper_tables, samples=samples or {}
+    )
     return _RENDERERS[format](document)
 
 
@@ -108,6 +116,7 @@ def build_document(
     *,
     command: str | None = None,
     paper_tables: Sequence[int] | None = None,
+    samples: Mapping[str, Mapping[str, bytes]] | None = None,
 ) -> Document:
     """Return what a report contains in a format, with one section per result table.
 
@@ -117,6 +126,7 @@ def build_document(
         columns: Names of optional columns.
         command: Command line that generates the report.
         paper_tables: Tables of the paper to search first for published results, or None for no comparison.
+        samples: Images for a page, by protocol key and name of the domain.
     """
     sections = []
     for table in tables:
@@ -135,33 +145,51 @@ def build_document(
         elif format == "latex":
             blocks = [contents.errors_table(table), Note(contents.KEY_LINE, "caption"), protocol, *warnings]
         elif format == "terminal":
-            blocks = [contents.overview_table(table, columns), *blocks, *metrics, protocol]
+            busy = [Note(note, "warning") for note in contents.timing_notes(table)]
+            blocks = [contents.overview_table(table, columns), *blocks, *busy, *metrics, protocol]
         else:
             differences = contents.describe_differences(table)
-            captions = [Note(text, "caption") for text in (contents.KEY_LINE, differences) if text]
+            key_line = contents.PAGE_KEY_LINE if format == "html" else contents.KEY_LINE
+            captions = [Note(text, "caption") for text in (key_line, differences) if text]
             parts["Error by domain"] = [contents.errors_table(table), *captions, protocol]
             parts["Additional metrics"] = [contents.metrics_table(table, columns), *metrics] if columns else []
             cost: list[Block] = [contents.costs_table(table), Note(contents.COST_KEY, "caption")]
             parts |= _page_parts(table, cost) if format == "html" else {"Cost": cost}
-        subsections = [Section(title, tuple(inner)) for title, inner in parts.items() if inner]
+            if format == "html" and (images := (samples or {}).get(table.protocol.key)):
+                named = tuple((short_name(name), image) for name, image in images.items())
+                blocks.append(Samples(named, "One image of the stream in each of its domains."))
+        folded = {texts["title"] for texts in LABELS["heat_maps"].values()}
+        if sum(len(row.records) for row in table.rows) > _MAX_OPEN_RECORDS:
+            folded.add("Records")
+        subsections = [Section(title, tuple(inner), folded=title in folded) for title, inner in parts.items() if inner]
         sections.append(Section(table.protocol.name, tuple(blocks), tuple(subsections), table.protocol.key[:8]))
-    title = sections[0].title if len(sections) == 1 else f"Online error under {len(sections)} protocols"
-    return Document(title, tuple(sections), command)
+    return Document(contents.page_title(tables), tuple(sections), command, contents.run_dates(tables))
 
 
 def _page_parts(table: ResultTable, cost: list[Block]) -> dict[str, list[Block]]:
     """Return the subsections that only a page has, and the cost with its figure."""
-    from driftlaw.reports import figures  # imports matplotlib
+    from driftlaw.reports import figures, heat_maps  # import matplotlib
 
-    best_first = [*table.ranked, *[row for row in table.rows if not row.finished]]
-    with_weights = [row for row in best_first if row.first.diagnostics(figures.LAYER_WEIGHTS)]
-    heat_maps = [figures.draw_layer_weights(row) for row in with_weights[:_MAX_HEAT_MAPS]]
-    others = "; ".join(row.label for row in with_weights[_MAX_HEAT_MAPS:])
-    not_drawn = f"Layer weights of these rows are recorded but not drawn here: {others}."
+    best_first = [*table.ranked, *[row for row in table.rows if row not in table.ranked]]
+
+    def maps(name: str, draw: Callable[[ResultRow], Figure | None]) -> list[Block | None]:
+        having = [row for row in best_first if any(row.first.diagnostics(name))]
+        drawn = [(table.rows.index(row), draw(row)) for row in having[:_MAX_HEAT_MAPS]]
+        others = "; ".join(row.label for row in having[_MAX_HEAT_MAPS:])
+        not_drawn = f"These rows are recorded but not drawn here: {others}."
+        blocks = [replace(figure, row=index) if figure else None for index, figure in drawn]
+        return [*blocks, Note(not_drawn, "caption") if others else None]
+
     parts: dict[str, list[Block | None]] = {
         "Error along the stream": [figures.draw_error_along_stream(table), figures.draw_error_by_round(table)],
-        "Layer weights": [*heat_maps, Note(not_drawn, "caption") if others else None],
-        "Cost": [figures.draw_cost(table), *cost],
+        "Diagnostics without labels": [*figures.draw_diagnostics(table)],
+    }
+    for name, texts in LABELS["heat_maps"].items():
+        parts[texts["title"]] = maps(name, partial(heat_maps.draw_diagnostic, name=name))
+    busy = [Note(note, "warning") for note in contents.timing_notes(table)]
+    parts |= {
+        "Layer weights": maps(heat_maps.LAYER_WEIGHTS, heat_maps.draw_layer_weights),
+        "Cost": [figures.draw_cost(table), *cost, *busy],
         "Settings": [contents.settings_table(table)],
         "Records": [contents.records_table(table)],
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from driftlaw.reports import format as fmt
 from driftlaw.reports.columns import COLUMNS, column_text
@@ -12,6 +13,7 @@ from driftlaw.reports.statistics import RESAMPLES
 from driftlaw.reports.tables import make_run_row
 
 KEY_LINE: str = fmt.LABELS["captions"]["errors"]
+PAGE_KEY_LINE: str = fmt.LABELS["captions"]["errors_page"]
 COST_KEY: str = fmt.LABELS["captions"]["cost"]
 
 ColumnGroup = tuple[Sequence[Column], Callable[[ResultRow], Sequence[Cell | str]]]
@@ -24,14 +26,49 @@ _RUNS: ColumnGroup = (
 )
 
 
+def page_title(tables: Sequence[ResultTable]) -> str:
+    """Return the title of a page in words: datasets, schedule and methods."""
+    streams = [table.rows[0].first.header["stream"] for table in tables]
+    datasets = dict.fromkeys(fmt.dataset_title(stream) for stream in streams)
+    schedules = dict.fromkeys(str(stream["schedule"]) for stream in streams)
+    rows = [row for table in tables for row in table.rows]
+    methods = list(dict.fromkeys(row.title.lower() if row.method == BASELINE else row.title for row in rows))
+    protocols = [fmt.counted(len(tables), "protocol")] if len(tables) > 1 else []
+    subject = ", ".join([fmt.joined(list(datasets)), *(schedules if len(schedules) == 1 else ()), *protocols])
+    return f"{subject}: {fmt.joined(methods) if len(methods) <= 8 else fmt.counted(len(methods), 'method')}"
+
+
+def run_dates(tables: Sequence[ResultTable]) -> str:
+    """Return the dates of the first and the last run; empty if the records have none."""
+    records = [record for table in tables for row in table.rows for record in row.records]
+    started = [record.header.get("timing", {}).get("started") for record in records]
+    dates = sorted(datetime.fromisoformat(text).date() for text in started if text)
+    return " to ".join(dict.fromkeys(f"{date.day} {date:%B %Y}" for date in dates[:1] + dates[-1:]))
+
+
+def timing_notes(table: ResultTable) -> list[str]:
+    """Return a note for runs during which other processes used the machine, so that times are not reliable."""
+    runs = [(f"{row.label} (seed {record.seed})", record) for row in table.rows for record in row.records]
+    notes = []
+    if shared := [run for run, record in runs if record.shared_gpu]:
+        notes.append(f"Other processes used the GPU during {fmt.shortened(shared)}: their times are not shown.")
+    if busy := [run for run, record in runs if record.busy_machine]:
+        load = max(max(record.load_average) for _, record in runs if record.busy_machine)
+        notes.append(
+            f"The machine was busy during {fmt.shortened(busy)} (load average up to {load:.1f}): their times may be "
+            "too long."
+        )
+    return notes
+
+
 def summarize(table: ResultTable) -> str:
     """Return the result in words: which method has the lowest error, compared with the source model and the next."""
     ranked = table.ranked
+    if not ranked and any(row.finished for row in table.rows):
+        return "The stream has no labels, so that no error is known."
     if not ranked:
         return "No run is finished yet."
     best = ranked[0]
-    if best.summaries[0].mean is None:
-        return "The stream has no labels, so that no error is known."
     mean = f"{value_cell(best.summaries[0]).value} % ({fmt.counted(len(best.seeds), 'seed')})"
     if len(ranked) == 1:
         return f"{best.label} has a mean error of {mean}."
@@ -73,6 +110,7 @@ def label_cell(table: ResultTable, row: ResultRow, *, shows_needs: bool = False)
         details=tuple(detail for detail in (row.settings_label, needs) if detail),
         warning="" if row.finished else f"unfinished: {row.progress}",
         series=(index - 1) % SERIES_COLORS + 1 if index else 0,
+        row=table.rows.index(row),
     )
 
 
@@ -191,7 +229,6 @@ def records_table(table: ResultTable) -> Table:
     for row, record in ((each, record) for each in table.rows for record in each.records):
         header = record.header
         texts = [
-            row.label,
             str(record.seed),
             fmt.error_text(make_run_row(record, table).summaries[0].mean),
             fmt.error_text(record.timing.get("seconds")),
@@ -200,5 +237,6 @@ def records_table(table: ResultTable) -> Table:
             fmt.listed([f"{name} {version}" for name, version in sorted(header.get("versions", {}).items())]),
         ]
         path = record.path.as_posix() if record.path else fmt.MISSING
-        rows.append((*map(Cell, texts), Cell(path, details=(header["command"],) if header.get("command") else ())))
+        where = Cell(path, details=(header["command"],) if header.get("command") else ())
+        rows.append((Cell(row.label, row=table.rows.index(row)), *map(Cell, texts), where))
     return Table("Records", tuple(columns), tuple(rows))

@@ -17,10 +17,11 @@ class Cell:
     Attributes:
         text: The value as text.
         spread: The standard deviation as text (``" ± 0.06"``), or empty.
-        mark: ``best`` (bold), ``second`` (underlined) or empty.
+        mark: ``best`` (significantly lowest), ``lowest``, ``second`` or empty.
         details: Further lines in smaller type, such as the settings of a row.
         warning: A line that must stand out, such as the progress of an unfinished run.
         series: Index of the color that this row has in the figures, or None.
+        row: Index of the result row that a label belongs to, by which a page hides methods; or None.
     """
 
     text: str
@@ -29,6 +30,7 @@ class Cell:
     details: tuple[str, ...] = ()
     warning: str = ""
     series: int | None = None
+    row: int | None = None
 
     @property
     def value(self) -> str:
@@ -83,11 +85,23 @@ class Figure:
         svg: The drawing as an ``<svg>`` element whose colors are CSS variables of the page.
         caption: Caption.
         description: Description of the contents for readers who cannot see the figure.
+        hover: Values that a page shows at the pointer, as JSON (:func:`driftlaw.reports.svg.hover_data`), or empty.
+        row: Index of the result row that the whole figure belongs to, or None.
     """
 
     svg: str
     caption: str
     description: str
+    hover: str = ""
+    row: int | None = None
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Small images, each with its name and its PNG file as bytes."""
+
+    images: tuple[tuple[str, bytes], ...]
+    caption: str
 
 
 @dataclass(frozen=True)
@@ -106,17 +120,21 @@ class Note:
     items: tuple[tuple[str, str], ...] = ()
 
 
-Block = Table | Figure | Note
+Block = Table | Figure | Samples | Note
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with tables, figures and notes in reading order, and subsections after them."""
+    """A heading with tables, figures and notes in reading order, and subsections after them.
+
+    A page shows the blocks of a ``folded`` section only on request.
+    """
 
     title: str
     blocks: tuple[Block, ...]
     subsections: tuple[Section, ...] = ()
     key: str = ""
+    folded: bool = False
 
     def walk(self) -> Iterator[Block]:
         """Iterate over the blocks of this section and of its subsections."""
@@ -131,8 +149,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """A report: a title, one section per protocol, and the command that generates it again."""
+    """A report: a title, one section per protocol, the command that generates it again, and the dates of the runs."""
 
     title: str
     sections: tuple[Section, ...]
     command: str | None = None
+    dates: str = ""

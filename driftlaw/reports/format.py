@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +124,38 @@ def value_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return "none" if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def dataset_title(stream: Mapping[str, Any]) -> str:
+    """Return the name of a stream's images as papers write it; a folder or an unknown dataset keeps its name.
+
+    >>> dataset_title({"dataset": {"name": "cifar10"}, "corruptions": ["fog"]})
+    'CIFAR-10-C'
+    >>> dataset_title({"dataset": {"name": "folder:/data/frames"}})
+    'frames'
+    """
+    name = str(stream["dataset"]["name"])
+    if set(stream.get("corruptions") or ()) - {"clean"}:
+        name = LABELS["datasets"].get(name, name)
+    return name.rstrip("/").rpartition("/")[2].removeprefix("folder:")
+
+
+def joined(items: Sequence[str]) -> str:
+    """Return items as in a sentence.
+
+    >>> joined(["source", "BN-1", "LAW"])
+    'source, BN-1 and LAW'
+    """
+    return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)
+
+
+def shortened(items: Sequence[str]) -> str:
+    """Return at most four items as in a sentence, and the number of the others.
+
+    >>> shortened(list("abcdef"))
+    'a, b, c and 3 more'
+    """
+    return joined(items if len(items) <= 4 else [*items[:3], f"{len(items) - 3} more"])
 
 
 def listed(items: Sequence[object]) -> str:

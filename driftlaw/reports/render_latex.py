@@ -7,7 +7,7 @@ from driftlaw.reports.document import Cell, Column, Document, Section, Table
 from driftlaw.reports.format import LABELS
 
 _SPECIAL = str.maketrans(LABELS["latex"])
-_MARKS = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "": "%s"}
+_MARKS = {"best": r"\textbf{%s}", "lowest": r"\underline{%s}", "second": r"\underline{%s}", "": "%s"}
 _FLAGS = {"yes": r"$\checkmark$", "no": r"$\times$"}
 _ALIGNMENT = {"label": "l", "flag": "c"}
 

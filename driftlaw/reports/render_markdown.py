@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from driftlaw.reports.document import Cell, Document, Note, Table
 
-_MARKS = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
+_MARKS = {"best": "**{}**", "lowest": "<u>{}</u>", "second": "<u>{}</u>", "": "{}"}
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#])")
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from driftlaw.reports.document import Cell, Document, Note, Table
 
-_STYLES = {"best": "bold green", "second": "underline", "": ""}
+_STYLES = {"best": "bold green", "lowest": "underline", "second": "underline", "": ""}
 _NOTE_STYLES = {"summary": "bold", "warning": "yellow", "caption": "dim", "protocol": "dim"}
 _GAP = 3  # characters between two columns of a grid
 

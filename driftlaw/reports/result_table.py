@@ -15,8 +15,8 @@ SERIES_COLORS = 8  # colors of methods in figures, besides that of the source mo
 class TableValue:
     """One error of a table: mean over seeds, standard deviation (None for one seed) and rank.
 
-    ``mark`` is ``best`` for a lowest error that is significantly lower than all others, ``second`` for another lowest
-    or second lowest error, and otherwise empty.
+    ``mark`` is ``best`` for a lowest error that is significantly lower than all others, ``lowest`` for another lowest
+    error, ``second`` for the second lowest, and otherwise empty.
     """
 
     mean: float | None
@@ -140,9 +140,9 @@ class ResultTable:
 
     @property
     def ranked(self) -> list[ResultRow]:
-        """Finished rows, lowest error first."""
-        finished = [row for row in self.rows if row.finished]
-        return sorted(finished, key=lambda row: (row.summaries[0].mean or 0.0, row.label))
+        """Finished rows with a known error, lowest error first."""
+        known = [row for row in self.rows if row.finished and row.summaries[0].mean is not None]
+        return sorted(known, key=lambda row: (row.summaries[0].mean or 0.0, row.label))
 
     @property
     def baseline(self) -> ResultRow | None:

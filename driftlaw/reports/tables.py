@@ -184,7 +184,8 @@ def _column_marks(
     """Return the mark of every row in one column; errors that are printed alike get the same mark."""
     printed = [None if value.mean is None else round(value.mean, 1) for value in values]
     lowest_two = sorted({error for error in printed if error is not None})[:2]
-    marks = ["second" if error in lowest_two else "" for error in printed]
+    mark_of: dict[float | None, str] = dict(zip(lowest_two, ("lowest", "second"), strict=False))
+    marks = [mark_of.get(error, "") for error in printed]
     ranked = sorted((value.mean, index) for index, value in enumerate(values) if value.mean is not None)
     if len(ranked) > 1 and printed.count(printed[best := ranked[0][1]]) == 1:
         # The closest rival first: it is the most likely to end the comparison.

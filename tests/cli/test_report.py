@@ -43,6 +43,42 @@ def test_same_command_gives_the_same_bytes(runs):
     assert pages[0] == pages[1]
 
 
+def test_page_shows_an_image_per_domain_if_the_dataset_is_here(runs):
+    from driftlaw.streams import make_stream
+
+    recipe = make_stream("embedded", corruptions=["fog", "snow"]).recipe()
+    for method in ("norm", "law"):
+        write_record(make_record(method, {"fog": 20, "snow": 30}, stream=recipe), runs / "here" / f"{method}.jsonl")
+    assert invoke("here", "--out", "page.html").exit_code == 0
+    page = (runs / "page.html").read_text(encoding="utf-8")
+    assert page.count('<img src="data:image/png;base64,') == 3
+    assert invoke("here", "--out", "page.html", "--no-images").exit_code == 0
+    page = (runs / "page.html").read_text(encoding="utf-8")
+    assert "<img" not in page
+    assert "--no-images" in page
+
+
+@pytest.mark.parametrize(
+    "dataset", [{"name": "cifar10", "sha256": "0"}, {"name": "someone's own"}, {"name": "folder:/no"}]
+)
+def test_page_without_the_dataset_has_no_images(runs, dataset, monkeypatch):
+    monkeypatch.setenv("DRIFTLAW_DATA", str(runs / "empty"))
+    write_record(make_record("law", stream={"dataset": dataset}), runs / "away" / "law.jsonl")
+    result = invoke("away", "--out", "page.html")
+    assert result.exit_code == 0
+    assert "<img" not in (runs / "page.html").read_text(encoding="utf-8")
+
+
+def test_the_same_images_are_shown_once(runs):
+    from driftlaw.streams import make_stream
+
+    for schedule in ("continual", "reset"):
+        recipe = make_stream("embedded", corruptions=["fog"], schedule=schedule).recipe()
+        write_record(make_record("law", {"fog": 20}, stream=recipe), runs / "two" / f"{schedule}.jsonl")
+    invoke("two", "--out", "page.html")
+    assert (runs / "page.html").read_text(encoding="utf-8").count("<img") == 2  # clean and fog
+
+
 @pytest.mark.parametrize(
     ("format", "start"), [("md", "###"), ("latex", "% requires"), ("csv", "protocol,"), ("json", "{")]
 )

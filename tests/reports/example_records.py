@@ -78,6 +78,27 @@ def in_rounds(record: RunRecord, rounds: Sequence[int]) -> RunRecord:
     return record
 
 
+def add_diagnostics(record: RunRecord, *, every: int = 1) -> RunRecord:
+    """Return the run with diagnostics that need no labels; those that are expensive only on every n-th batch."""
+    for number, line in enumerate(record.batches):
+        line["facts"] |= {"entropy": 0.5, "predicted_classes": 3, "class_shares": [0.2, 0.7, 0.1]}
+        if number % every == 0:
+            distances = [round(0.01 * (number + 1), 4), round(0.01 * (number + 3), 4)]
+            agreement = 0.8 if number < len(record.batches) / 2 else 0.6
+            line["facts"] |= {"source_agreement": agreement, "layer_distance": distances}
+    record.header["fact_labels"] = {**record.header["fact_labels"], "layer_distance": ["conv.weight", "norm.weight"]}
+    return record
+
+
+def without_labels(record: RunRecord) -> RunRecord:
+    """Return the run as it is recorded for a stream without labels."""
+    for line in record.batches:
+        line["wrong"] = None
+    if record.closing:
+        record.closing.update(mean_error=None, error_by_domain={})
+    return record
+
+
 def write_record(record: RunRecord, path: Path) -> Path:
     """Write a record as JSON Lines, compressed if the name ends with .gz."""
     lines = [record.header, *record.batches, *([record.closing] if record.closing else [])]

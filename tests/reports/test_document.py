@@ -31,7 +31,7 @@ def test_renderers_show_a_document_that_is_no_report():
     assert r"apple red & $\checkmark$ & \textbf{150.0$\pm$2.00} \\" in render_latex(document)
     assert "150.0 ± 2.00" in render_text(document)
     page = render_html(document)
-    assert '<span class="best">150.0</span><small> ± 2.00</small>' in page
+    assert '<td class="lowest best">150.0<small> ± 2.00</small></td>' in page
     assert "<dt>bought</dt><dd>today</dd>" in page
     for text in (render_markdown(document), render_latex(document), page):
         assert "make fruit" in text

@@ -47,7 +47,7 @@ def test_lowest_and_second_lowest_are_marked_per_column():
         ["second", ""],
         ["best", "second"],
     ]
-    assert [rows[name].summaries[0].mark for name in ("LAW", "Source", "BN-1")] == ["second", "second", "second"]
+    assert [rows[name].summaries[0].mark for name in ("LAW", "Source", "BN-1")] == ["lowest", "second", "second"]
 
 
 def test_best_needs_significant_differences_from_all_rows():
@@ -56,7 +56,7 @@ def test_best_needs_significant_differences_from_all_rows():
     assert [rows[name].summaries[0].mark for name in ("LAW", "BN-1", "Source")] == ["best", "second", ""]
     unclear = {"norm": [10, 30] * 7 + [20], "law": [19] * 15}
     rows = by_label(make_tables([make_record(name, errors) for name, errors in unclear.items()])[0])
-    assert [rows[name].summaries[0].mark for name in ("LAW", "BN-1")] == ["second", "second"]
+    assert [rows[name].summaries[0].mark for name in ("LAW", "BN-1")] == ["lowest", "second"]
 
 
 def test_few_batches_are_not_significant_even_if_repeated_in_rounds():
@@ -69,13 +69,13 @@ def test_few_batches_are_not_significant_even_if_repeated_in_rounds():
         return by_label(make_tables(runs)[0])["LAW"].domains[0].mark
 
     assert mark(6, 1) == mark(6, 3) == "best"
-    assert mark(2, 1) == mark(2, 3) == mark(2, 10) == "second"
+    assert mark(2, 1) == mark(2, 3) == mark(2, 10) == "lowest"
 
 
 def test_rows_without_common_seeds_are_not_compared():
     records = [make_record("norm", [30] * 15, seed=1), make_record("law", [20] * 15, seed=2)]
     rows = by_label(make_tables(records)[0])
-    assert rows["LAW"].summaries[0].mark == "second"
+    assert rows["LAW"].summaries[0].mark == "lowest"
     assert rows["BN-1"].vs_best is None
 
 
@@ -90,7 +90,7 @@ def test_rows_have_the_difference_from_the_best_row():
 def test_errors_that_print_alike_have_the_same_mark():
     close = [make_record(name, {"fog": error}, batch_size=10_000) for name, error in [("law", 10.01), ("tent", 10.04)]]
     rows = make_tables([*close, make_record("norm", {"fog": 11.0}, batch_size=10_000)])[0].rows
-    assert {row.label: row.domains[0].mark for row in rows} == {"LAW": "second", "TENT": "second", "BN-1": "second"}
+    assert {row.label: row.domains[0].mark for row in rows} == {"LAW": "lowest", "TENT": "lowest", "BN-1": "second"}
 
 
 def test_single_row_is_not_marked():

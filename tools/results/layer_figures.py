@@ -8,8 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from driftlaw.reports.document import Figure
-from driftlaw.reports.figures import constant_segments, layer_stages
+from driftlaw.reports.figures import constant_segments
 from driftlaw.reports.format import short_name
+from driftlaw.reports.heat_maps import layer_stages
 from driftlaw.reports.svg import FAINT, LINE, SERIES, WIDTH, svg_figure
 from tools.results.layer_profiles import BLUR, CLEAN, NOISE, Array, Profile, by_model, fisher_diagonal, seeds_of
 from tools.results.table_figures import log_axis, panel_row, shared_legend
