@@ -10,7 +10,7 @@ from PIL import Image
 from driftlaw.base import Domain
 from driftlaw.datasets import ArchiveDataset
 from driftlaw.errors import DataError
-from driftlaw.streams.corrupted import make_stream
+from driftlaw.streams.make import make_stream
 from driftlaw.streams.schedules import CLEAN
 
 LONGEST_SIDE = 80  # pixels
