@@ -49,6 +49,13 @@ Metrics = Annotated[
     typer.Option("--metrics", "--measures", help="Extra metrics, comma-separated: calibration, forgetting, drift."),
 ]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1, …")]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of images to use instead of the preset's stream, uncorrupted unless --set stream.corruptions is "
+        "given. Class sub-folders give labels; without them there is no error."
+    ),
+]
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="Data directory (default: $DRIFTLAW_DATA, then the user cache).")
 ]

@@ -24,6 +24,7 @@ def run(
     network: opt.Network = None,
     checkpoint: opt.Checkpoint = None,
     normalize: opt.Normalize = None,
+    data: opt.Data = None,
     limit: opt.Limit = None,
     out: Annotated[Path, typer.Option(help="Folder for the records.")] = Path("runs"),
     device: opt.Device = "auto",
@@ -49,6 +50,8 @@ def run(
     driftlaw run cifar10-c --seeds 1-3 --device cuda --set law.learning_rate=5e-4
 
     driftlaw run cifar10-c --network mynet.py:make --checkpoint mynet.pth --methods source,law,mymethod.py
+
+    driftlaw run --data photos/ --network my_network.safetensors --methods source,law
     """
     from driftlaw.cli.console import RunProgress, command_line, progress_bar
     from driftlaw.experiments import RunContext, RunOptions, plan_run
@@ -57,6 +60,7 @@ def run(
 
     specs = plan_run(
         preset,
+        data=data,
         assignments=set_ or [],
         limit=limit,
         methods=methods,

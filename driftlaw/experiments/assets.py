@@ -55,7 +55,7 @@ class AssetInventory:
 
         def load() -> AssetStatus:
             stream = make_stream(spec.stream, data_dir=self.data_dir)
-            return AssetStatus(classes=stream.num_classes, images=len(stream) * stream.settings.batch_size)
+            return AssetStatus(classes=stream.num_classes or None, images=len(stream) * stream.settings.batch_size)
 
         return self._status(f"stream {content_hash(dict(spec.stream))}", load)
 

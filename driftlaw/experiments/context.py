@@ -13,7 +13,7 @@ from driftlaw import evaluation
 from driftlaw.base.model_copy import extract_logits
 from driftlaw.components.cache import cache_dir
 from driftlaw.components.train_data import TrainData
-from driftlaw.datasets import load_dataset
+from driftlaw.datasets import FolderImages, load_dataset
 from driftlaw.errors import DataError, UsageError, combined_error, warn_user
 from driftlaw.experiments.run_spec import RunSpec
 from driftlaw.hardware import keep_freed_memory
@@ -124,7 +124,7 @@ class RunContext:
                 others = ",".join(dict.fromkeys(spec.method for spec in specs if not spec.needs_train_data)) or "law"
                 raise DataError(f"{error} {methods} need it. To run without them: --methods {others}") from error
             compared = {
-                "classes": (images.num_classes, stream.num_classes),
+                "classes": (images.num_classes, stream.num_classes or images.num_classes),
                 "image size": (images.image_shape, stream.dataset.image_shape),
             }
             problems = [f"{what}: {ours}, stream: {its}" for what, (ours, its) in compared.items() if ours != its]
@@ -207,13 +207,15 @@ def _rename(path: Path, differing: Sequence[str]) -> None:
 
 
 def check_classes(model: nn.Module, stream: CorruptedStream) -> None:
-    """Raise UsageError if the number of output classes of a model differs from the stream's."""
+    """Raise UsageError if the number of output classes of a model differs from the stream's, if it has labels."""
+    if not stream.num_classes:
+        return
     classes = getattr(model, "info", {}).get("num_classes")
     if classes is None:  # a user's network
         images = next(iter(stream)).images[:1].to(next(model.parameters()).device)
         with torch.no_grad():
             classes = extract_logits(model, (), model(images)).shape[1]
     if classes != stream.num_classes:
-        raise UsageError(
-            f"The model has {classes} output classes, but the stream has {stream.num_classes}. Use other weights."
-        )
+        hint = " A folder without sub-folders needs no classes." if isinstance(stream.dataset, FolderImages) else ""
+        found = f"The model has {classes} output classes, but the stream has {stream.num_classes}."
+        raise UsageError(f"{found} Use other weights.{hint}")

@@ -16,6 +16,7 @@ from driftlaw.records import RunRecord, read_record
 from driftlaw.records.jsonl import content_hash
 from driftlaw.settings import merge, parse_assignments, read_preset
 from driftlaw.streams import StreamSettings
+from driftlaw.streams.make import OWN_DATA
 
 Table = Mapping[str, Any]
 
@@ -138,6 +139,7 @@ def preset_with_weights(preset: str, weights: str, original: str | None) -> str:
 def plan_run(
     preset: str,
     *,
+    data: Path | None = None,
     assignments: Sequence[str] = (),
     limit: int | None = None,
     methods: str | None = None,
@@ -151,6 +153,7 @@ def plan_run(
 
     Args:
         preset: name, TOML file, or several combined: ``A+B``.
+        data: folder of images that replaces the preset's stream. Records are named after it.
         assignments: values of ``--set``: ``law.tau=0.6``, ``stream.severity=3``, ``step.precision=bf16``.
         limit: maximum number of images per domain.
         methods: comma-separated names or Python files (``mine.py``, ``mine.py:Mine``); all methods of the preset if
@@ -177,7 +180,8 @@ def plan_run(
             ]
             written = " or ".join(f"{owner}.{name}={value}" for owner in owners[:4]) or f"{name}.SETTING={value}"
             raise UsageError(f"--set {name}={value} does not say which setting of which part. Write {written}.")
-    stream = merge(tables.get("stream", {}), changes.pop("stream", {}))
+    preset_stream = tables.get("stream", {}) if data is None else {**OWN_DATA, "dataset": f"folder:{data}"}
+    stream = merge(preset_stream, changes.pop("stream", {}))
     old_spelling = stream.pop("source", None)
     train_data = stream.pop("train_data", old_spelling)
     if limit is not None:
@@ -190,7 +194,7 @@ def plan_run(
     model_table |= {key: value for key, value in (("checkpoint", checkpoint), ("normalize", normalize)) if value}
     for key in set(model_table) - set(MODEL_KEYS):
         raise unknown_name("setting of the model", key, MODEL_KEYS)
-    if not tables.get("stream") and not model_table:
+    if not preset_stream and not model_table:
         raise UsageError(
             f"The preset {preset} only changes methods. Combine it with another preset, such as cifar10-c+{preset}."
         )
@@ -202,11 +206,11 @@ def plan_run(
     for name in [*chosen, *changes]:
         if name not in valid:
             raise unknown_name("method", name, valid if name in chosen else [*valid, "step", "stream", "model"])
-    specs = []
+    name, specs = Path(preset).stem if data is None else data.resolve().name, []
     for method in chosen:
         settings = merge(merge(common, tables.get("methods", {}).get(method, {})), changes.get(method, {}))
         parts = (stream, model_table, train_data, tuple(metrics))
-        specs += [RunSpec(Path(preset).stem, method, settings, seed, *parts) for seed in parse_seeds(seeds)]
+        specs += [RunSpec(name, method, settings, seed, *parts) for seed in parse_seeds(seeds)]
     _check_train_split_exists(specs)
     return specs
 
