@@ -13,9 +13,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from driftlaw.base.inputs import InputConverter, translate_errors
 from driftlaw.base.model_copy import copy_model, unwrap_model
+from driftlaw.base.monitoring import MonitoredState
 from driftlaw.base.registry import refuse_old_hooks, register
 from driftlaw.base.small_batches import BatchStatsSettings, lacks_variance, make_window, stored_statistics
-from driftlaw.base.state import AdapterState, attributes_of_type, snapshot
+from driftlaw.base.state import attributes_of_type, snapshot
 from driftlaw.base.types import StepOutput
 from driftlaw.errors import UsageError, warn_user
 from driftlaw.execution import ExecutionSettings, Executor, Plan, TwoPassResult
@@ -24,7 +25,7 @@ from driftlaw.execution.two_pass import Augment, Loss, Probe, two_pass
 from driftlaw.settings import Settings
 
 
-class Adapter(AdapterState, ABC):
+class Adapter(MonitoredState, ABC):
     """A model that is updated on the images it predicts: ``adapter(images)`` returns logits and takes one step.
 
     A method writes ``Config``, ``configure``, ``setup``, ``draw`` and ``update``. What it keeps between steps is
@@ -99,6 +100,7 @@ class Adapter(AdapterState, ABC):
         with torch.inference_mode(False):  # tensors created in inference mode cannot be trained
             self.window = make_window(self.config)
             self.model = self._executor.convert(copy_model(given, self.inputs.mean_std))
+            self.start_monitoring()
             self.configure(self.model)
             self.trainable_names = [name for name, value in self.model.named_parameters() if value.requires_grad]
             self.setup(train_data)
@@ -179,15 +181,17 @@ class Adapter(AdapterState, ABC):
         """
         with self._lock:
             images = self.inputs.to_unit(images, self.model)
+            steps = self.steps
             with torch.inference_mode(False), torch.enable_grad():
                 images = images.clone() if images.is_inference() else images.detach()
                 output: StepOutput = self._run(self._update_or_predict, images)
-            if isinstance(output, StepOutput):  # a user's method may return something else
-                self._warn_if_not_finite(output.logits)
-            if self.window is None:
+            if self.window is not None:
+                self.window.append(images)
+                output = StepOutput(output.logits[-len(images) :], output.diagnostics)
+            if not isinstance(output, StepOutput):  # a user's method may return something else
                 return output
-            self.window.append(images)
-            return StepOutput(output.logits[-len(images) :], output.diagnostics)
+            self._warn_if_not_finite(output.logits)
+            return self.finish_step(images, output, updated=self.steps > steps)
 
     def predict(self, images: Tensor) -> Tensor:
         """Return logits (n, classes) without updating the model."""
@@ -202,8 +206,11 @@ class Adapter(AdapterState, ABC):
 
     @contextmanager
     def eager(self) -> Iterator[None]:
-        """Context manager in which steps run without CUDA graphs, compilation and threads, visible to counters."""
-        with self._executor.eager(self.model):
+        """Context manager in which steps run without CUDA graphs, compilation and threads, visible to counters.
+
+        Steps call no callbacks in it and are not measured.
+        """
+        with self._executor.eager(self.model), self.unmonitored():
             yield
 
     def execution_info(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from driftlaw.base.diagnostics import SourceModel
 from driftlaw.base.small_batches import ImageWindow
 from driftlaw.errors import UsageError, combined_error, warn_user
 from driftlaw.execution import Executor
@@ -29,6 +30,7 @@ class AdapterState(nn.Module):
     steps: int
     trainable_names: list[str]
     _executor: Executor
+    _source: SourceModel
     _lock: ForkSafeRLock
     _initial_state: dict[str, Any]
     _host_cache: dict[str, Any]
@@ -119,6 +121,7 @@ class AdapterState(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._initial_state["tensors"] = {name: fn(value) for name, value in self._initial_state["tensors"].items()}
+        self._source.move(fn)
         for optimizer in attributes_of_type(self, Optimizer).values():
             optimizer.load_state_dict(optimizer.state_dict())  # moves its moments to the parameters' device
         self._count_steps_on_device()

@@ -46,7 +46,9 @@ Normalize = Annotated[
 Limit = Annotated[int | None, typer.Option(help="Maximum number of images per domain (default: all).")]
 Metrics = Annotated[
     str | None,
-    typer.Option("--metrics", "--measures", help="Extra metrics, comma-separated: calibration, forgetting, drift."),
+    typer.Option(
+        "--metrics", "--measures", help="Extra metrics, comma-separated: calibration, forgetting, drift, agreement."
+    ),
 ]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1, …")]
 Data = Annotated[

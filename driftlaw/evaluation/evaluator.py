@@ -13,9 +13,10 @@ from torch import Tensor
 
 from driftlaw._deprecated import renamed_keywords
 from driftlaw.base import Adapter, Batch, Stream
+from driftlaw.base.diagnostics import diagnostics_to_json
 from driftlaw.checkpoints import deferred_interrupts
 from driftlaw.errors import UsageError
-from driftlaw.evaluation.metrics import OnlineMetrics, diagnostics_to_json
+from driftlaw.evaluation.metrics import OnlineMetrics
 from driftlaw.evaluation.resume import ResumableRecord
 from driftlaw.files import imported_file
 from driftlaw.hardware import environment, load_average, to_device
@@ -52,7 +53,7 @@ def run(
             to the adapter's device and otherwise not changed.
         adapter: adapter to evaluate.
         reset_on: ``domain`` resets the adapter to the source model whenever a new domain starts.
-        metrics: metrics besides error and cost: ``calibration``, ``forgetting``, ``drift``.
+        metrics: metrics besides error and cost: ``calibration``, ``forgetting``, ``drift``, ``agreement``.
         record: JSONL file to write. A finished record of the same run is returned unchanged, an unfinished one is
             resumed, and the record of a different run is an error.
         command: command line to store in the record's header.
@@ -125,7 +126,8 @@ class _Evaluation:
                 "parameters": sum(value.numel() for value in adapter.model.parameters()),
                 "sha256": weights_sha256(adapter.model),
             },
-            "fact_labels": adapter.diagnostic_labels(),
+            "fact_labels": adapter.diagnostic_labels()
+            | ({"layer_distance": adapter.trainable_names} if adapter.monitor.every else {}),
             "batches": None if (length := length_hint(self.stream, -1)) < 0 else length,
             "timing": {"started": datetime.now(UTC).isoformat(timespec="seconds")},
         }

@@ -1,7 +1,7 @@
-"""Optional metrics of a run besides its error: calibration, forgetting and parameter drift."""
+"""Optional metrics of a run besides its error: calibration, forgetting, parameter drift, comparison with the source."""
 
-import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import asdict
 from itertools import chain, pairwise
 from typing import Any
 
@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from driftlaw.base import Adapter, Batch, Stream
+from driftlaw.base import Adapter, Batch, Monitor, Stream
+from driftlaw.base.diagnostics import diagnostics_to_json, relative_distances
 from driftlaw.errors import UsageError, unknown_name
 from driftlaw.hardware import to_device
 from driftlaw.records.jsonl import Line
 
-METRICS = ("calibration", "forgetting", "drift")
+METRICS = ("calibration", "forgetting", "drift", "agreement")
 BINS = 15  # of equal width, as in Guo et al. (ICML 2017)
 CLEAN_IMAGES = 2000  # at most; the standard error of a 6 % error rate is then about 0.5 percentage points
 
@@ -22,7 +23,8 @@ CLEAN_IMAGES = 2000  # at most; the standard error of a 6 % error rate is then a
 class OnlineMetrics:
     """Metrics that need the logits, the parameters or the clean images while the run is in progress.
 
-    Without names nothing is computed and nothing is added to the record.
+    Without names nothing is computed and nothing is added to the record. ``agreement`` sets ``adapter.monitor``, unless
+    it is set already, so that every tenth step is compared with the source model.
 
     Args:
         names: some of ``METRICS``.
@@ -34,7 +36,10 @@ class OnlineMetrics:
         for name in names:
             if name not in METRICS:
                 raise unknown_name("metric", name, METRICS)
-        self.names = tuple(name for name in METRICS if name in names)
+        if "agreement" in names and not adapter.monitor.every:
+            adapter.monitor = Monitor()
+        measured = {*names, *(["agreement"] if adapter.monitor.every else [])}
+        self.names = tuple(name for name in METRICS if name in measured)
         self.adapter = adapter
         self.clean: Iterable[Batch] = ()
         if "forgetting" in self.names:
@@ -53,6 +58,7 @@ class OnlineMetrics:
         """Return the metrics' part of the record's header, empty if there are none."""
         at_most, tensors = {"at_most": CLEAN_IMAGES}, {"tensors": list(self.initial)}
         parts: dict[str, Line] = {"calibration": {"bins": BINS}, "forgetting": at_most, "drift": tensors}
+        parts["agreement"] = asdict(self.adapter.monitor)
         return {"measures": {name: parts[name] for name in self.names}} if self.names else {}
 
     def of_batch(self, logits: Tensor, labels: Tensor) -> Line:
@@ -75,7 +81,10 @@ class OnlineMetrics:
         """Return the drift of every adapted tensor if the domain has ended, else nothing."""
         if not ended:
             return {}
-        return {"drift": relative_distances(self.initial, dict(self.adapter.model.named_parameters()))}
+        if not self.initial:
+            return {"drift": []}
+        current = [self.adapter.model.get_parameter(name) for name in self.initial]
+        return diagnostics_to_json({"drift": relative_distances(list(self.initial.values()), current)})
 
     def before_stream(self) -> Line:
         """Return the part of the first batch line: errors on clean images before adaptation."""
@@ -127,36 +136,3 @@ def confidence_bins(logits: Tensor, labels: Tensor) -> dict[str, list[Any]]:
         "confidence": [round(value, 5) for value in sums.tolist()],
         "correct": np.bincount(bins, weights=correct, minlength=BINS).astype(int).tolist(),
     }
-
-
-def relative_distances(initial: dict[str, Tensor], current: dict[str, Tensor]) -> list[float | None]:
-    """Return ‖θ − θ₀‖ / ‖θ₀‖ of every tensor, or None if θ₀ is zero or the distance is not finite.
-
-    Args:
-        initial: parameters θ₀ before adaptation.
-        current: parameters θ now, under the same names.
-    """
-    if not initial:
-        return []
-    norms = [value.double().norm() for value in initial.values()]
-    distances = [(current[name].detach().double() - value.double()).norm() for name, value in initial.items()]
-    return [six_digits(value) for value in (torch.stack(distances) / torch.stack(norms)).tolist()]
-
-
-def six_digits(value: float) -> float | None:
-    """Return a number rounded to six significant digits for a record, or None if it is not finite."""
-    return float(f"{value:.6g}") if math.isfinite(value) else None
-
-
-def diagnostics_to_json(diagnostics: Mapping[str, Tensor | float]) -> dict[str, Any]:
-    """Return diagnostics as a record stores them: six significant digits, None for NaN and infinity.
-
-    >>> diagnostics_to_json({"loss": 0.123456789, "layer_weights": torch.tensor([1.0, float("nan")])})
-    {'loss': 0.123457, 'layer_weights': [1.0, None]}
-    """
-    result: dict[str, Any] = {}
-    for name, value in diagnostics.items():
-        numbers = value.detach().flatten().tolist() if isinstance(value, Tensor) else [value]
-        rounded = [six_digits(number) for number in numbers]
-        result[name] = rounded if isinstance(value, Tensor) and value.ndim else rounded[0]
-    return result

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from driftlaw.base import Adapter, StepOutput
+from driftlaw.base import DIAGNOSTICS, Adapter, StepOutput
 from driftlaw.errors import DriftlawWarning, UsageError
 from driftlaw.testing.expect import expect, expect_none, expect_same
 from driftlaw.testing.fixtures import (
@@ -152,7 +152,7 @@ def _expect_diagnostics(adapter: Adapter, output: StepOutput) -> None:
         expect(not values.requires_grad, f"Diagnostic '{name}' requires grad. Detach it.")
         expect(bool(values.isfinite().all()), f"Diagnostic '{name}' contains NaN or infinite values.")
         expected = len(labels.get(name, []))
-        if values.ndim or expected:
+        if (values.ndim and name not in DIAGNOSTICS) or expected:
             expect(
                 values.numel() == expected,
                 f"Diagnostic '{name}' has {values.numel()} entries, but diagnostic_labels() names {expected}.",

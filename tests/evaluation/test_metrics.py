@@ -8,10 +8,12 @@ import pytest
 import torch
 
 import driftlaw
+from driftlaw.base import Monitor
 from driftlaw.errors import UsageError
 from driftlaw.evaluation import METRICS
-from driftlaw.evaluation.metrics import confidence_bins, relative_distances
+from driftlaw.evaluation.metrics import confidence_bins
 from driftlaw.records import calibration_error, clean_error, layer_drift
+from tests.base.models import Recorder
 from tests.evaluation.noise_stream import NoiseStream
 
 
@@ -22,8 +24,9 @@ def run(model, method="law", *, metrics=METRICS, stream=None, **options):
 
 def test_metrics_change_no_prediction(model):
     without, with_metrics = run(model, metrics=()), run(model)
-    for name in ("wrong", "facts"):
-        assert [line[name] for line in without.batches] == [line[name] for line in with_metrics.batches]
+    for line, measured in zip(without.batches, with_metrics.batches, strict=True):
+        assert line["wrong"] == measured["wrong"]
+        assert line["facts"].items() <= measured["facts"].items()
 
 
 def test_a_record_without_metrics_does_not_mention_them(model, tmp_path):
@@ -81,10 +84,29 @@ def test_drift_is_in_the_last_line_of_a_domain(model):
     assert not any(name.startswith("head") for name in drift.tensors)
 
 
-def test_a_tensor_that_is_zero_before_adaptation_has_no_relative_distance():
-    initial = {"a": torch.zeros(2), "b": torch.full((2,), 2.0)}
-    assert relative_distances(initial, {"a": torch.ones(2), "b": torch.full((2,), 3.0)}) == [None, 0.5]
-    assert relative_distances({}, {}) == []
+def test_agreement_is_recorded_at_every_tenth_step_with_the_names_of_the_tensors(model):
+    record = run(model, metrics=["agreement"])
+    measured = ["source_agreement" in line["facts"] for line in record.batches]
+    assert measured == [True] + [False] * 5
+    assert record.header["measures"] == {"agreement": {"every": 10, "sample": 32}}
+    assert record.diagnostics("layer_distance")[0][0] > 0
+    assert record.diagnostic_labels("layer_distance")[0] == "conv.weight"
+
+
+def test_a_monitor_that_is_set_already_is_used_and_recorded(model):
+    adapter = driftlaw.adapt(model, "tent")
+    adapter.monitor = Monitor(every=2, sample=3)
+    record = driftlaw.run(NoiseStream(), adapter)
+    assert ["source_agreement" in line["facts"] for line in record.batches] == [True, False] * 3
+    assert record.header["measures"] == {"agreement": {"every": 2, "sample": 3}}
+
+
+def test_counting_the_cost_calls_no_callback(model):
+    adapter = driftlaw.adapt(model, "law")
+    seen = adapter.add_callback(Recorder())
+    driftlaw.run(NoiseStream(), adapter)
+    assert seen.steps == [1, 2, 3, 4, 5, 6]
+    assert adapter.summary()["images"] == 30
 
 
 def test_a_model_with_nan_weights_still_gets_its_record(model, tmp_path):
