@@ -33,6 +33,9 @@ ORDER = (
     "autorgn",
     "surgical",
     "palm",
+    "sar",
+    "deyo",
+    "rotta",
     "lame",
     "source",
 )

@@ -32,6 +32,9 @@ OTHER_SETTINGS = [
     ("adacontrast", {"memory_size": 16, "own_label_images": 8}),
     ("roid", {"optimizer": "sgd", "consistency": False}),
     ("palm", {"gradient_threshold": 0.01, "sensitivity_momentum": 0.1, "weight_decay": 5e-4}),
+    ("sar", {"radius": 0.5, "reset_threshold": 0.1}),
+    ("deyo", {"optimizer": "sgd", "plpd_threshold": -1.0}),
+    ("rotta", {"memory_size": 6, "update_every": 5}),
     ("surgical", {"tuned": "all", "part": "from", "optimizer": "sgd"}),
 ]
 STATE_CHECKS = [

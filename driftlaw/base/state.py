@@ -152,6 +152,8 @@ def restore(adapter: AdapterState, state: Mapping[str, Any]) -> None:
         adapter.window.clear()
     own = dict([*adapter.named_parameters(), *adapter.named_buffers()])
     for name, value in state["tensors"].items():
+        if own[name].shape != value.shape:  # a buffer that got its size from the first batch
+            own[name].resize_(value.shape)
         own[name].copy_(value)
     adapter.set_extra_state(state["extra"])
 

@@ -17,6 +17,7 @@ from driftlaw.errors import UsageError
 STEM = "stem"
 WEIGHT_LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 MIN_LAYERS_PER_STAGE = 2
+MIN_TRANSFORMER_BLOCKS = 8  # ConvNeXt and Swin have four stages
 
 
 def model_stages(model: nn.Module) -> dict[str, list[str]]:
@@ -57,6 +58,27 @@ def select_stages(
         raise UsageError(f"The model has no stage {number}. It has {len(names)} stages: {listing}. Use one of these.")
     selected = {"stage": names[number : number + 1], "up_to": names[: number + 1], "from": names[number:]}[part]
     return {name: list(stages[name]) for name in selected}
+
+
+def freeze_last_stage(model: nn.Module) -> None:
+    """Freeze the parameters near the output that SAR and DeYO do not adapt.
+
+    These are ``layer4`` of a ResNet, or the last quarter of the blocks of a vision transformer (blocks 9 to 11 of 12)
+    and what follows them. A transformer is a model with at least eight stages that all contain a LayerNorm. In other
+    models, such as Wide ResNets, nothing is frozen, as in the released code of both methods.
+    """
+    stages = model_stages(model)
+    names = [name for name in stages if name != STEM]
+    if names and names[-1].split(".")[-1] == "layer4":
+        late = names[-1:]
+    elif len(names) >= MIN_TRANSFORMER_BLOCKS and all(
+        any(isinstance(module, nn.LayerNorm) for module in model.get_submodule(name).modules()) for name in names
+    ):
+        late = names[-(len(names) // 4) :]
+    else:
+        late = []
+    for parameter in [parameter for name in late for parameter in stages[name]]:
+        model.get_parameter(parameter).requires_grad_(False)
 
 
 def _weight_layers(model: nn.Module) -> list[str]:

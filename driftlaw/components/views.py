@@ -1,4 +1,4 @@
-"""Weak and strong views for contrastive methods, with random parameters per image.
+"""Views of images with random parameters per image: weak and strong ones for contrastive methods, shuffled patches.
 
 All parameters are drawn from one CPU generator and copied to the GPU. Nothing is read back: the host knows which images
 an operation applies to before the device sees it.
@@ -92,6 +92,30 @@ def strong_view(images: Tensor, params: StrongAugmentParams) -> Tensor:
     _apply(view, params.blurred, _blur, params.sigmas)
     _apply(view, params.flipped, lambda selected: selected.flip(3))
     return view
+
+
+@torch.no_grad()
+def shuffle_patches(images: Tensor, order: Tensor, patches: int) -> Tensor:
+    """Return images (n, c, h, w) whose patches are permuted; patch k of image i is patch ``order[i, k]`` of the input.
+
+    An image whose sides are no multiples of ``patches`` is resized to the next smaller ones, and back.
+
+    Args:
+        images: (n, c, h, w).
+        order: (n, patches²), a permutation per image; patches are counted row by row.
+        patches: number of patches per side.
+
+    >>> shuffle_patches(torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]]), torch.tensor([[3, 0, 1, 2]]), 2).flatten().tolist()
+    [4.0, 1.0, 2.0, 3.0]
+    """
+    size = images.shape[2:]
+    rounded = tuple(max(side // patches, 1) * patches for side in size)
+    if rounded != size:
+        images = F.interpolate(images, rounded, mode="bilinear", antialias=True)
+    cells = images.unflatten(3, (patches, -1)).unflatten(2, (patches, -1)).permute(0, 2, 4, 1, 3, 5)
+    shuffled = cells.flatten(1, 2).take_along_dim(order.view(*order.shape, 1, 1, 1), dim=1)
+    images = shuffled.unflatten(1, (patches, patches)).permute(0, 3, 1, 4, 2, 5).reshape(images.shape)
+    return images if rounded == size else F.interpolate(images, size, mode="bilinear", antialias=True)
 
 
 def _apply(view: Tensor, selected: Tensor, operation: Callable[..., Tensor], amounts: Tensor | None = None) -> None:

@@ -22,7 +22,7 @@ from driftlaw.testing.snapshots import (
 )
 
 LONG = 50
-WARM_UP = 5  # an optimizer creates its moments in the first step; after this many steps nothing new is expected
+WARM_UP = 20  # an optimizer creates its moments in the first update; after 80 images nothing new is expected
 FILE_TOLERANCE = 256  # bytes by which the bookkeeping of a saved file may differ from one file to the next
 
 
@@ -47,7 +47,7 @@ def save_and_load_continue_exactly(method: MethodUnderTest) -> None:
 
 
 def state_size_is_constant(method: MethodUnderTest) -> None:
-    """Between step 5 and step 50 neither the saved state nor the adapter's attributes grow."""
+    """Between step 20 and step 50 neither the saved state nor the adapter's attributes grow."""
     adapter = method.adapter()
     sizes = []
     for index in range(LONG):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from driftlaw.components.stages import model_stages, select_stages
+from driftlaw.components.stages import freeze_last_stage, model_stages, select_stages
 from driftlaw.errors import UsageError
 from driftlaw.models import build_model
 
@@ -142,3 +142,29 @@ def test_the_stage_itself_is_always_selected(part, expected):
 def test_an_unknown_stage_is_an_error_that_lists_the_stages():
     with pytest.raises(UsageError, match=r"no stage 5. It has 4 stages: 0 \(stem\), 1 \(stages\.0\), 2"):
         select_stages(model_stages(build_model("wrn_10_1", num_classes=4)), "stage", 5)
+
+
+def frozen_by(model: nn.Module) -> set[str]:
+    model.requires_grad_(True)
+    freeze_last_stage(model)
+    return {name for name, value in model.named_parameters() if not value.requires_grad}
+
+
+def test_the_last_stage_of_a_resnet_is_frozen():
+    assert {name.split(".")[0] for name in frozen_by(torchvision_resnet())} == {"layer4"}
+    behind = frozen_by(nn.Sequential(nn.Identity(), torchvision_resnet()))
+    assert {".".join(name.split(".")[:2]) for name in behind} == {"1.layer4"}
+    assert len(behind) == 2 * 6
+
+
+def test_the_last_quarter_of_a_vision_transformer_and_its_last_norm_layer_are_frozen():
+    frozen = frozen_by(Vit())
+    modules = {
+        name.rpartition(".")[0].replace(".norm1", "").replace(".attn", "").replace(".mlp", "") for name in frozen
+    }
+    assert modules == {"blocks.9", "blocks.10", "blocks.11", "norm"}
+
+
+@pytest.mark.parametrize("model", [build_model("wrn_10_1", num_classes=4), densenet(), nn.Conv2d(3, 4, 1)])
+def test_nothing_is_frozen_in_other_models(model):
+    assert frozen_by(model) == set()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from driftlaw.components.views import JITTER, StrongAugmentParams, draw_flips, strong_view, weak_view
+from driftlaw.components.views import JITTER, StrongAugmentParams, draw_flips, shuffle_patches, strong_view, weak_view
 from tests.reference.views import NAMES, reference_strong_view
 
 
@@ -107,3 +107,21 @@ def test_the_host_never_waits_for_a_gpu():
     finally:
         torch.cuda.set_sync_debug_mode("default")
     torch.testing.assert_close(view.cpu(), strong_view(images, random_params(16)))
+
+
+def test_patches_are_permuted_independently_for_each_image():
+    images = random_images(3, 2, 8, 12)
+    order = torch.stack([torch.randperm(16, generator=torch.Generator().manual_seed(seed)) for seed in range(3)])
+    result = shuffle_patches(images, order, 4)
+    for image, permutation, shuffled in zip(images, order.tolist(), result, strict=True):
+        cells = [image[:, 2 * row : 2 * row + 2, 3 * col : 3 * col + 3] for row in range(4) for col in range(4)]
+        for target, source in enumerate(permutation):
+            row, column = divmod(target, 4)
+            cell = shuffled[:, 2 * row : 2 * row + 2, 3 * column : 3 * column + 3]
+            assert torch.equal(cell, cells[source])
+
+
+def test_images_whose_size_is_no_multiple_of_the_patches_are_resized_and_keep_their_size():
+    images = torch.full((2, 3, 14, 3), 0.5)
+    result = shuffle_patches(images, torch.arange(16).flip(0).expand(2, -1), 4)
+    torch.testing.assert_close(result, images)

@@ -289,7 +289,7 @@ class SavesPythonObject(Good):
         return super().get_extra_state() | {"config_object": self.config}
 
 
-@fails("state_size_is_constant", "These attributes grew between step 5 and step 50: history")
+@fails("state_size_is_constant", "These attributes grew between step 20 and step 50: history")
 class GrowingList(Good):
     def setup(self, train_data):
         super().setup(train_data)
@@ -300,7 +300,7 @@ class GrowingList(Good):
         return super().update(images, plan)
 
 
-@fails("state_size_is_constant", "The state has .* tensors of .* bytes after 5 steps")
+@fails("state_size_is_constant", "The state has .* tensors of .* bytes after 20 steps")
 class GrowingBuffer(Good):
     def update(self, images, plan):
         output = super().update(images, plan)
@@ -419,7 +419,7 @@ class DeclaresNothing(Good):
     adapts = "nothing"
 
 
-@fails("updates_only_declared_parameters", "but no parameter changed in three steps")
+@fails("updates_only_declared_parameters", "but no parameter changed in ten steps")
 class ZeroLearningRate(Good):
     class Config(Settings):
         learning_rate: float = 0.0

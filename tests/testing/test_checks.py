@@ -37,7 +37,7 @@ def test_method_that_updates_on_confident_images_only_passes(check):
 def test_settings_decide_whether_there_are_confident_images():
     check = BY_NAME["updates_only_declared_parameters"]
     check(ConfidentOnly, {"threshold": 0.2})
-    with pytest.raises(CheckFailed, match=r"no parameter changed in three steps\. .*confident"):
+    with pytest.raises(CheckFailed, match=r"no parameter changed in ten steps\. .*confident"):
         check(ConfidentOnly, {"threshold": 1e-9})
 
 
