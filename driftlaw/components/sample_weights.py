@@ -48,6 +48,32 @@ def update_mean_probabilities(mean_probabilities: Tensor, logits: Tensor, moment
     mean_probabilities.lerp_(batch_mean.to(mean_probabilities), 1 - momentum)
 
 
+@torch.no_grad()
+def select_reliable(
+    logits: Tensor, mean_probabilities: Tensor, entropy_threshold: float, similarity_threshold: float, momentum: float
+) -> Tensor:
+    """Return which images EATA keeps (n,), and update the running mean m of their predicted probabilities p in place.
+
+    An image is kept if H(p) < ``entropy_threshold`` and |cos(m, p)| < ``similarity_threshold``. m = 0 means that no
+    image was kept yet: then the second condition holds for all images, and m becomes the mean of p.
+
+    Args:
+        logits: (n, classes).
+        mean_probabilities: (classes,), m.
+        entropy_threshold: in nats.
+        similarity_threshold: maximum cosine similarity.
+        momentum: weight of the old m.
+    """
+    logits, old = at_least_float32(logits), at_least_float32(mean_probabilities)
+    probabilities = logits.softmax(dim=1)
+    similarity = F.cosine_similarity(old[None], probabilities, dim=1)
+    kept = (entropy(logits, reduction="none") < entropy_threshold) & (similarity.abs() < similarity_threshold)
+    kept_mean = torch.where(kept[:, None], probabilities, 0.0).sum(dim=0) / kept.sum().clamp(min=1)
+    new = torch.where(old.sum() > 0, torch.lerp(kept_mean.to(old), old, momentum), kept_mean.to(old))
+    mean_probabilities.copy_(torch.where(kept.any(), new, old))
+    return kept
+
+
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     """Return the mean of the values for which the mask is True; 0 if there are none.
 

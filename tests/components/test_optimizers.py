@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from driftlaw.components.optimizers import make_optimizer, minimize_step
+from driftlaw.components.optimizers import make_optimizer, minimize_step, step_if
 from driftlaw.errors import UsageError
 
 
@@ -34,3 +34,20 @@ def test_a_step_descends_and_clears_gradients():
     minimize_step(weight.square().sum(), torch.optim.SGD([weight], lr=0.25))
     assert weight.item() == 1
     assert weight.grad is None
+
+
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+@pytest.mark.parametrize("taken", [[True, True], [False, True, False, True], [True, False, False]])
+def test_a_conditional_step_equals_the_steps_that_are_taken(kind, taken):
+    weights = [nn.Parameter(torch.tensor([2.0, -1.0])) for _ in range(2)]
+    conditional, plain = (make_optimizer(kind, [weight], 0.1) for weight in weights)
+    for number, condition in enumerate(taken):
+        (weights[0] ** 2 * (number + 1)).sum().backward()
+        step_if(torch.tensor(condition), conditional)
+        if condition:
+            minimize_step((weights[1] ** 2 * (number + 1)).sum(), plain)
+    assert torch.equal(*weights)
+    assert weights[0].grad is None
+    own, expected = (optimizer.state_dict()["state"][0] for optimizer in (conditional, plain))
+    assert own.keys() == expected.keys()
+    assert all(torch.equal(own[name], value) for name, value in expected.items())

@@ -12,6 +12,7 @@ from driftlaw.components.sample_weights import (
     diversity_certainty_weights,
     masked_mean,
     rescale,
+    select_reliable,
     update_mean_probabilities,
 )
 from tests.reference.components import cosine, softmax
@@ -56,3 +57,26 @@ def test_mean_over_no_value_is_zero_with_a_gradient_of_zero():
     mean.backward()
     assert mean == 0
     assert torch.equal(values.grad, torch.zeros(3))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_reliable_images_equal_their_definition(first):
+    logits = random_logits(12)
+    mean = torch.zeros(4, dtype=torch.float64) if first else torch.tensor([0.7, 0.1, 0.1, 0.1], dtype=torch.float64)
+    kept, entropies = [], [-float((softmax(row) * softmax(row).log()).sum()) for row in logits]
+    for index, row in enumerate(logits):
+        is_new = first or abs(cosine(mean, softmax(row))) < 0.5
+        if entropies[index] < 0.6 and is_new:
+            kept.append(index)
+    assert 0 < len(kept) < len(logits)
+    kept_mean = logits[kept].softmax(1).mean(0)
+    expected = kept_mean if first else 0.8 * mean + 0.2 * kept_mean
+    result = select_reliable(logits, mean, entropy_threshold=0.6, similarity_threshold=0.5, momentum=0.8)
+    assert result.nonzero().flatten().tolist() == kept
+    torch.testing.assert_close(mean, expected)
+
+
+def test_running_mean_stays_if_no_image_is_kept():
+    mean = torch.tensor([0.7, 0.1, 0.1, 0.1])
+    assert not select_reliable(random_logits(), mean, 1e-6, 0.5, 0.9).any()
+    assert torch.equal(mean, torch.tensor([0.7, 0.1, 0.1, 0.1]))

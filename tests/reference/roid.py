@@ -100,6 +100,34 @@ class ReferenceRoid:
             value.data = (1 - pull) * value.data + pull * source
 
 
+class ReferenceCmf(ReferenceRoid):
+    """ROID with a hidden copy of the parameters and its variance in place of the source model.
+
+    Attributes:
+        hidden: the hidden copy.
+        beta: weight of the hidden copy in the last step.
+    """
+
+    def __init__(self, model: nn.Module, **settings) -> None:
+        super().__init__(model, **{"alpha": 0.99, "gamma": 0.99, "process_noise": 0.005, "least_beta": 0.89} | settings)
+        self.hidden = [value.clone() for value in self.source]
+        self.variance = 0.0
+        self.beta = 1.0
+
+    def _after_step(self) -> None:
+        alpha, gamma = self.settings["alpha"], self.settings["gamma"]
+        q = self.settings["process_noise"] * sum(value.numel() for value in self.source) / 38400
+        predicted_variance = alpha**2 * self.variance + q
+        self.beta = max((1 - q) / (predicted_variance + (1 - q)), self.settings["least_beta"])
+        if self.beta > 0.9999:
+            self.beta = 1.0
+        self.variance = self.beta * predicted_variance
+        for index, value in enumerate(self.trainable):
+            predicted = alpha * self.hidden[index] + (1 - alpha) * self.source[index]
+            self.hidden[index] = self.beta * predicted + (1 - self.beta) * value.data
+            value.data = gamma * value.data + (1 - gamma) * self.hidden[index]
+
+
 def _scaled(values: list[float]) -> list[float]:
     low, high = min(values), max(values)
     return [(value - low) / (high - low) if high > low else 0.0 for value in values]

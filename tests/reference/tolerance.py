@@ -149,6 +149,13 @@ def assert_same_step(
     copy_parameters(actual, expected)
 
 
+def assert_same_sgd_step(actual: nn.Module, expected: nn.Module) -> None:
+    """Assert that two float64 models are equal after one SGD step, then copy the parameters of ``actual``."""
+    for name, value in expected.named_parameters():
+        torch.testing.assert_close(actual.get_parameter(name), value, rtol=0, atol=1e-12)
+    copy_parameters(actual, expected)
+
+
 @torch.no_grad()
 def copy_parameters(source: nn.Module, target: nn.Module) -> None:
     """Copy all parameters of ``source`` to ``target``, so that both take the next step from the same weights."""
