@@ -136,7 +136,7 @@ def test_tables_in_the_readme_match_the_records():
 
 def test_readme_is_short_and_names_test_time_adaptation_first():
     readme = text_of("README.md")
-    assert len(readme.split()) <= 1200
+    assert len(readme.split()) <= 1300
     first_sentence = readme.split("\n\n")[1].split(". ")[0]
     assert "test-time adaptation" in first_sentence
 

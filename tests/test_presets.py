@@ -66,9 +66,15 @@ def test_settings_are_those_of_the_paper(name, batch_size, law, cotta):
     assert tuple(cotta_settings[key] for key in keys) == cotta
     on_imagenet = name == "imagenet-c"
     assert methods["tent"]["learning_rate"] == (2.5e-4 if on_imagenet else 1e-3)
-    assert methods["roid"]["learning_rate"] == methods["tent"]["learning_rate"]
-    assert methods["roid"].get("batch_size") == (64 if on_imagenet else None)
-    for method in ("tent", "cotta", "rmt", "roid"):
+    for method in ("roid", "cmf"):
+        assert methods[method].get("batch_size") == (64 if on_imagenet else None)
+    similarity = {"cifar100-c": 0.1, "imagenet-c": 0.05}.get(name, 0.4)
+    assert {methods[method]["similarity_threshold"] for method in ("eta", "eata", "rdumb")} == {similarity}
+    assert methods["eata"]["fisher_weight"] == (2000 if on_imagenet else 1)
+    assert methods["rdumb"]["reset_every"] == 1000
+    for method in ("eta", "eata", "rdumb", "roid", "cmf"):
+        assert methods[method]["learning_rate"] == methods["tent"]["learning_rate"]
+    for method in ("tent", "cotta", "rmt", "eta", "eata", "rdumb", "roid", "cmf"):
         assert methods[method].get("optimizer", "adam") == ("sgd" if on_imagenet else "adam")
     assert cotta_settings.get("symmetric", False) is on_imagenet
     assert methods["adacontrast"] == {"learning_rate": 2e-4, "weight_decay": 1e-4}

@@ -51,7 +51,7 @@ def test_method_has_a_page_and_describes_every_setting(pages, name):
     assert f"reference/method-{name}.md" in page
     for heading in ("## Formula", "## When to use it", "## When not to use it", "## Use"):
         assert heading in page
-    assert name == "source" or "https://arxiv.org/abs/" in page
+    assert name == "source" or "https://arxiv.org/abs/" in page or "https://openreview.net/forum" in page
 
 
 def test_settings_page_starts_with_the_settings_of_law(pages):
