@@ -18,7 +18,8 @@ def correct_prior(logits: Tensor) -> Tensor:
             [0., 2.]])
     """
     count, classes = logits.shape
-    prior = at_least_float32(logits).softmax(dim=1).mean(dim=0)
+    logits = at_least_float32(logits)  # rounding to 16 bits could change the prediction
+    prior = logits.softmax(dim=1).mean(dim=0)
     smoothing = max(1 / count, 1 / classes) / prior.amax()
     factor = classes * (prior + smoothing) / (1 + smoothing * classes)
-    return logits * factor.to(logits.dtype)
+    return logits * factor

@@ -82,7 +82,7 @@ class Eta(Adapter, name="eta"):
         loss = masked_mean((threshold - entropies.detach()).exp() * entropies, kept) + self.penalty()
         loss.backward()
         step_if(kept.any(), self.optimizer)
-        return StepOutput(logits.detach(), {"kept": kept.to(logits.dtype).mean()})
+        return StepOutput(logits.detach(), {"kept": kept.float().mean()})
 
 
 class Eata(Eta, name="eata"):

@@ -1,19 +1,22 @@
-"""ROID: weighted self-training with weight ensembling and prior correction (Marsden et al., WACV 2024)."""
+"""ROID (Marsden et al., WACV 2024) and CMF (Lee and Chang, ICLR 2024): weighted self-training with a pull."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput
-from driftlaw.components.augment import AugmentParams
+from driftlaw.components.augment import AugmentParams, augment
 from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.components.features import find_head
+from driftlaw.components.losses import soft_likelihood_ratio, symmetric_cross_entropy
 from driftlaw.components.optimizers import make_optimizer, minimize_step
 from driftlaw.components.parameters import adapt_layers
 from driftlaw.components.prior import correct_prior
-from driftlaw.components.weighted_consistency import WeightedConsistencySettings, weighted_consistency_loss
+from driftlaw.components.sample_weights import diversity_certainty_weights, update_mean_probabilities
+
+NORM_SCALARS_OF_VIT_B = 38_400  # scale and shift of all LayerNorm layers, for which q of CMF was chosen
 
 
 class Roid(Adapter, name="roid"):
@@ -21,13 +24,13 @@ class Roid(Adapter, name="roid"):
 
     y are the logits of a batch x of n images and K classes, p = softmax(y), m the running mean of p, 1/K at first.
 
-        (1)  d = 1 − cos(m, p), c = −H(p)     diversity and certainty, each scaled to [0, 1] over the batch
+        (1)  d = 1 − cos(m, p), c = −H(p)              diversity and certainty, each scaled to [0, 1] over the batch
         (2)  w = exp(d·c/T), and 0 if d < mean d       weight of an image; T = 1/3
         (3)  m ← 0.9·m + 0.1·mean p
         (4)  SLR = −Σ_c p·log(p/(1 − p))               soft likelihood ratio, p limited to 0.99
         (5)  SCE = ½·CE(p, p̂) + ½·CE(p̂, p)             p̂: augmented images with w > 0
-        (6)  L = Σ w·(SLR + SCE) / n                    one step over the scale and shift of norm layers
-        (7)  θ ← 0.99·θ + 0.01·θ_source                 weight ensembling
+        (6)  L = Σ w·(SLR + SCE) / n                   one step over the scale and shift of norm layers
+        (7)  θ ← 0.99·θ + 0.01·θ_source                weight ensembling
         (8)  y·K·π̃, π̃ = (π + s)/(1 + s·K), π = mean p, s = max(1/n, 1/K)/max π
 
     Gradients flow through both sides of (5) and not through w. BatchNorm layers use batch statistics; the second pass
@@ -48,11 +51,30 @@ class Roid(Adapter, name="roid"):
     adapts = "scale and shift of norm layers"
     forward_cost, backward_cost = 1.5, 1.5
 
-    class Config(WeightedConsistencySettings, BatchStatsSettings):
-        """Settings of ROID."""
+    class Config(BatchStatsSettings):
+        """Settings of ROID; the defaults are those for CIFAR-10-C."""
 
+        learning_rate: PositiveFloat = 1e-3
+        """Step size: 1e-3 with Adam for CIFAR, 2.5e-4 with SGD for ImageNet."""
+        optimizer: Literal["adam", "sgd"] = "adam"
+        """``adam`` (betas 0.9 and 0.999) or, on ImageNet-C, ``sgd`` (momentum 0.9, Nesterov)."""
+        weighting: bool = True
+        """Weigh images by certainty and diversity, and drop those of low diversity. If False, all weights are 1."""
+        consistency: bool = True
+        """Add the symmetric cross-entropy with the predictions for the augmented images."""
+        prior_correction: bool = True
+        """Multiply the returned logits by the smoothed class distribution of the batch."""
+        temperature: PositiveFloat = 1 / 3
+        """T of the weights exp(d·c/T)."""
+        probability_momentum: float = Field(default=0.9, ge=0.0, le=1.0)
+        """Weight of the old value in the running mean of predicted probabilities."""
+        clip: float = Field(default=0.99, gt=0.0, lt=1.0)
+        """Upper limit of a probability in the soft likelihood ratio; above it there is no gradient."""
+        batch_size: PositiveInt | None = None
+        """The sum of the weighted losses is divided by this number; None: by the number of images in the batch. The
+        released code divides a smaller last batch by the full batch size, which matters for SGD: 64 on ImageNet-C."""
         source_pull: float = Field(default=0.01, ge=0.0, le=1.0)
-        """Share of the source parameters in the weights after each step (7)."""
+        """Share of the source parameters (CMF: of the hidden parameters) in the parameters after each step."""
 
     mean_probabilities: Tensor
 
@@ -75,19 +97,80 @@ class Roid(Adapter, name="roid"):
         return Plan(host=AugmentParams.from_generator(self.generator) if self.config.consistency else None)
 
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
-        """Predict, take one step on the weighted loss, and pull the parameters to the source."""
-        logits, loss, kept = weighted_consistency_loss(
-            self.model, images, plan.host, self.mean_probabilities, self.config
-        )
-        minimize_step(loss, self.optimizer)
-        parameters: list[Tensor] = [*self.trainable_parameters()]
-        with torch.no_grad():
-            torch._foreach_lerp_(parameters, self.parameter_state("source"), self.config.source_pull)
-        return StepOutput(self._corrected(logits.detach()), {"kept": kept})
+        """Predict, take one step on the weighted loss, and pull the parameters to the anchor."""
+        config, logits = self.config, self.model(images)
+        weights = torch.ones_like(logits[:, 0])
+        if config.weighting:
+            weights = diversity_certainty_weights(logits, self.mean_probabilities, config.temperature)  # (1), (2)
+        update_mean_probabilities(self.mean_probabilities, logits, config.probability_momentum)  # (3)
+        kept = weights > 0
+        loss = (weights * soft_likelihood_ratio(logits, config.clip, reduction="none")).sum()  # (4)
+        if config.consistency:
+            augmented_logits = self.model(augment(images[kept], plan.host, sharp=True))
+            loss = loss + (weights[kept] * symmetric_cross_entropy(logits[kept], augmented_logits, "none")).sum()  # (5)
+        minimize_step(loss / (config.batch_size or len(images)), self.optimizer)  # (6)
+        parameters = [value.detach() for value in self.trainable_parameters()]
+        torch._foreach_lerp_(parameters, self.anchor(parameters), config.source_pull)  # (7)
+        return StepOutput(self._corrected(logits.detach()), {"kept": kept.float().mean()})
+
+    def anchor(self, parameters: list[Tensor]) -> list[Tensor]:
+        """Return what the updated parameters are pulled to: the source parameters."""
+        return self.parameter_state("source")
 
     def forward_logits(self, images: Tensor) -> Tensor:
         """Return the logits of the batch with its prior correction."""
         return self._corrected(self.model(images))
 
     def _corrected(self, logits: Tensor) -> Tensor:
-        return correct_prior(logits) if self.config.prior_correction else logits
+        return correct_prior(logits) if self.config.prior_correction else logits  # (8)
+
+
+class Cmf(Roid, name="cmf"):
+    """CMF takes the step of ROID, and pulls the parameters to filtered parameters instead of the source parameters.
+
+    h are hidden parameters, θ_source at first, and v their variance, 0 at first. In place of ROID's (7), with
+    q = 0.005 · number of learnt scalars / 38,400:
+
+        (7a)  h ← α·h + (1 − α)·θ_source, v ← α²·v + q    prediction of a Kalman filter; α = 0.99
+        (7b)  β = (1 − q)/(v + 1 − q), at least 0.89, and 1 if above 0.9999
+        (7c)  h ← β·h + (1 − β)·θ, v ← β·v                update with the adapted parameters
+        (7d)  θ ← 0.99·θ + 0.01·h
+
+    **Differences from the paper:** those of ROID. Only learnt parameters are filtered: all others are equal in h, θ
+    and θ_source. ``reset`` also clears v, which the released code does not.
+    """
+
+    title = "CMF"
+    paper = "Continual momentum filtering on parameter space for online test-time adaptation, ICLR 2024"
+
+    class Config(Roid.Config):
+        """Settings of CMF; those of the loss are ROID's."""
+
+        alpha: float = Field(default=0.99, ge=0.0, le=1.0)
+        """α of (7a), weight of the hidden parameters beside the source parameters."""
+        process_noise: PositiveFloat = 0.005
+        """q for a model with 38,400 learnt scalars; q is proportional to their number."""
+        least_beta: float = Field(default=0.89, ge=0.0, le=1.0)
+        """Lower limit of β in (7b)."""
+
+    variance: Tensor
+
+    def setup(self, train_data: Any) -> None:
+        """Create the state of ROID, the hidden parameters and their variance."""
+        super().setup(train_data)
+        self.add_state("variance", self.mean_probabilities.new_zeros(()))
+        self.add_parameter_state("hidden")
+        torch._foreach_copy_(self.parameter_state("hidden"), self.parameter_state("source"))
+
+    def anchor(self, parameters: list[Tensor]) -> list[Tensor]:
+        """Filter the hidden parameters and return them."""
+        hidden = self.parameter_state("hidden")
+        q = self.config.process_noise * sum(value.numel() for value in parameters) / NORM_SCALARS_OF_VIT_B
+        torch._foreach_lerp_(hidden, self.parameter_state("source"), 1 - self.config.alpha)  # (7a)
+        self.variance.mul_(self.config.alpha**2).add_(q)
+        beta = ((1 - q) / (self.variance + 1 - q)).clamp(min=self.config.least_beta)
+        beta = torch.where(beta > 0.9999, 1.0, beta)  # (7b)
+        torch._foreach_mul_(hidden, beta)  # (7c)
+        torch._foreach_add_(hidden, torch._foreach_mul(parameters, 1 - beta))
+        self.variance.mul_(beta)
+        return hidden

@@ -109,13 +109,13 @@ class ReferenceCmf(ReferenceRoid):
     """
 
     def __init__(self, model: nn.Module, **settings) -> None:
-        super().__init__(model, **{"alpha": 0.99, "gamma": 0.99, "process_noise": 0.005, "least_beta": 0.89} | settings)
+        super().__init__(model, **{"alpha": 0.99, "process_noise": 0.005, "least_beta": 0.89} | settings)
         self.hidden = [value.clone() for value in self.source]
         self.variance = 0.0
         self.beta = 1.0
 
     def _after_step(self) -> None:
-        alpha, gamma = self.settings["alpha"], self.settings["gamma"]
+        alpha, pull = self.settings["alpha"], self.settings["source_pull"]
         q = self.settings["process_noise"] * sum(value.numel() for value in self.source) / 38400
         predicted_variance = alpha**2 * self.variance + q
         self.beta = max((1 - q) / (predicted_variance + (1 - q)), self.settings["least_beta"])
@@ -125,7 +125,7 @@ class ReferenceCmf(ReferenceRoid):
         for index, value in enumerate(self.trainable):
             predicted = alpha * self.hidden[index] + (1 - alpha) * self.source[index]
             self.hidden[index] = self.beta * predicted + (1 - self.beta) * value.data
-            value.data = gamma * value.data + (1 - gamma) * self.hidden[index]
+            value.data = (1 - pull) * value.data + pull * self.hidden[index]
 
 
 def _scaled(values: list[float]) -> list[float]:
