@@ -35,10 +35,18 @@ def test_steps_with_captured_passes_are_counted_in_eager_mode():
 
 
 @needs_gpu
-@pytest.mark.parametrize("method", ["source", "norm", "tent", "surgical", "autorgn", "law", "cotta"])
+@pytest.mark.parametrize(
+    "method", ["source", "norm", "tent", "surgical", "autorgn", "law", "cotta", "eta", "rdumb", "cmf"]
+)
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_a_captured_step_gives_the_bits_of_the_eager_one(method, precision):
-    settings = {"augmentations": 2} if method == "cotta" else {}
+    all_kept = {"entropy_threshold": 2.0, "similarity_threshold": 2.0}
+    settings = {
+        "cotta": {"augmentations": 2},
+        "eta": all_kept,
+        "rdumb": {"reset_every": 3, **all_kept},
+        "cmf": {"consistency": False},
+    }.get(method, {})
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
         eager, captured = (
             driftlaw.adapt(network().to(CUDA), method, precision=precision, capture=how, **settings)

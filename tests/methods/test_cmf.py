@@ -17,7 +17,7 @@ from tests.reference.tolerance import assert_same_sgd_step, assert_same_step
     [
         {},
         {"optimizer": "sgd", "learning_rate": 2.5e-4},
-        {"process_noise": 2.0, "alpha": 0.9, "source_pull": 0.5},  # β is 0.95 to 0.97
+        {"process_noise": 2.0, "alpha": 0.9, "source_pull": 0.5},  # β is 0.94 to 0.98
         {"process_noise": 10.0},  # β is at its lower limit
         {"process_noise": 1e-4, "prior_correction": False},  # β is 1
     ],
