@@ -4,7 +4,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import torch
 from PIL import Image
 
 import driftlaw
@@ -22,14 +21,9 @@ def example_folder():
 
 
 folder = sys.argv[1] if len(sys.argv) > 1 else example_folder()
-dataset = load_dataset(f"folder:{folder}")  # images are read when needed; large ones are resized to 224×224
 model = driftlaw.load_model(sys.argv[2] if len(sys.argv) > 2 else "wrn_16_1-cifar10")
-adapter = driftlaw.adapt(model)
-
-wrong = 0
-order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).numpy()
-for start in range(0, len(order), 50):  # shuffled: a batch of one class has the statistics of one class
-    batch = order[start : start + 50]
-    images = torch.from_numpy(dataset.images(batch)).permute(0, 3, 1, 2).float() / 255
-    wrong += int((adapter(images).argmax(1) != torch.from_numpy(dataset.labels[batch])).sum())
-print(f"{len(dataset)} images of {dataset.num_classes} classes: {100 * wrong / len(dataset):.1f} % wrong")
+stream = driftlaw.make_stream(folder, batch_size=50)  # shuffled; large images are resized to 224×224
+for method in ("source", "law"):
+    record = driftlaw.run(stream, driftlaw.adapt(model, method))
+    error = "no labels" if record.mean_error is None else f"{record.mean_error:.1f} % wrong"
+    print(f"{method}: {len(stream.indices)} images of {stream.num_classes} classes, {error}")

@@ -25,7 +25,7 @@ from driftlaw.profiling import count_flops, is_gpu_shared, peak_bytes, timed
 from driftlaw.records import RunRecord, read_record
 from driftlaw.records.jsonl import Line, content_hash
 from driftlaw.records.run_record import FORMAT
-from driftlaw.streams import make_stream
+from driftlaw.streams import LoaderStream, make_stream
 
 
 @renamed_keywords(measures="metrics", sink="record")
@@ -49,8 +49,8 @@ def run(
 
     Args:
         stream: a stream, a DataLoader, or whatever else ``make_stream`` accepts. Labels are compared with the
-            predictions and never shown to the adapter. Without labels the record contains no errors. Images are moved
-            to the adapter's device and otherwise not changed.
+            predictions and never shown to the adapter. Without labels the record contains no errors. Images of a loader
+            are moved to the adapter's device and otherwise not changed.
         adapter: adapter to evaluate.
         reset_on: ``domain`` resets the adapter to the source model whenever a new domain starts.
         metrics: metrics besides error and cost: ``calibration``, ``forgetting``, ``drift``, ``agreement``.
@@ -176,6 +176,8 @@ class _Evaluation:
         if self.reset_on == "domain" and batch.starts_domain and batch.index:
             self.adapter.reset()
         images = to_device(images.to(self.dtype) if images.is_floating_point() else images, self.device)
+        if self.adapter.inputs.normalized and not isinstance(self.stream, LoaderStream):
+            images = self.adapter.inputs.from_unit(images, self.adapter.model)
         kind = self.adapter.step_kind()
         cost = {} if kind in self.costs else {"cost": self._count_cost(images, kind)}
         with timed(self.device) as timer:

@@ -103,7 +103,8 @@ class OnlineMetrics:
         for batch in self.clean:
             if batch.labels is None:
                 raise UsageError("The metric 'forgetting' needs labels, but the stream has none. Omit it from metrics.")
-            logits = self.adapter.predict(to_device(batch.images.to(weight.dtype), weight.device))
+            inputs = to_device(batch.images.to(weight.dtype), weight.device)
+            logits = self.adapter.predict(self.adapter.inputs.from_unit(inputs, self.adapter.model))
             wrong += (logits.argmax(1) != batch.labels.to(weight.device)).sum()
             images += len(batch.images)
         return {"images": images, "wrong": int(wrong)}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import driftlaw
@@ -54,6 +55,39 @@ def test_a_data_loader_gives_the_errors_of_a_plain_loop(model, workers):
     assert record.header["stream"]["dataset"] == {"name": "TensorDataset", "count": 24}
     assert record.error_by_domain == {"stream": pytest.approx(record.mean_error)}
     assert not multiprocessing.active_children()
+
+
+def test_normalised_and_uint8_images_give_the_same_errors(model):
+    pixels = (IMAGES * 255).to(torch.uint8)
+    unit = pixels.float() / 255
+    statistics = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3]}
+    mean, std = (torch.tensor(values)[:, None, None] for values in statistics.values())
+
+    class TrainedOnNormalised(nn.Module):
+        """The same network for normalised images."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = model
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return self.network(images * std + mean)
+
+    plain = driftlaw.adapt(model, "norm")
+    wrong = [int((plain(part).argmax(1) != LABELS[:8]).sum()) for part in unit.split(8)]
+    streams = [
+        [((part - mean) / std, LABELS[:8]) for part in unit.split(8)],
+        [(p, LABELS[:8]) for p in pixels.split(8)],
+    ]
+    labels = LABELS[:8].repeat(3)
+    streams.append(
+        driftlaw.make_stream(TensorDataset(unit, labels), corruptions=["clean"], order="as-is", batch_size=8)
+    )
+    for stream in streams:  # the last has images in [0, 1]
+        record = run(stream, driftlaw.adapt(TrainedOnNormalised(), "norm", **statistics))
+        assert [line["wrong"] for line in record.batches] == wrong
+    clean = run(streams[-1], driftlaw.adapt(TrainedOnNormalised(), "source", **statistics), metrics=["forgetting"])
+    assert clean.closing["clean"]["wrong_before"] == sum(line["wrong"] for line in clean.batches)
 
 
 def test_a_dataset_and_a_folder_can_be_run(model, tmp_path):
