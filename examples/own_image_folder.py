@@ -4,6 +4,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import torch
 from PIL import Image
 
 import driftlaw
@@ -11,9 +12,10 @@ from driftlaw.datasets import load_dataset
 
 
 def example_folder():
-    """Write 200 embedded images to a temporary folder, so that the example runs without arguments."""
+    """Write 200 foggy images to a temporary folder, so that the example runs without arguments."""
     dataset, root = load_dataset("cifar10-embedded"), Path(tempfile.mkdtemp())
-    for index, pixels in enumerate(dataset.images(range(200))):
+    images = driftlaw.corrupt(torch.from_numpy(dataset.images(range(200))).permute(0, 3, 1, 2), "fog", severity=5)
+    for index, pixels in enumerate(images.permute(0, 2, 3, 1).numpy()):
         folder = root / str(dataset.labels[index])
         folder.mkdir(exist_ok=True)
         Image.fromarray(pixels).save(folder / f"{index}.png")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import RandomSampler, default_collate
+from torch.utils.data import IterableDataset, RandomSampler, default_collate
 
 from driftlaw.base import Batch, Domain, Stream
 from driftlaw.datasets.torch_dataset import as_pixels
@@ -54,6 +54,8 @@ class LoaderStream(Stream):
         self._first: dict[str, Any] = {}  # description of the first batch
 
     def __len__(self) -> int:
+        if isinstance(getattr(self.loader, "dataset", None), IterableDataset):
+            raise TypeError("The length of an IterableDataset is unknown: each worker may return all of its items.")
         return len(self.loader)  # type: ignore[arg-type]  # the TypeError of a loader without a length is right here
 
     def __repr__(self) -> str:
@@ -72,14 +74,13 @@ class LoaderStream(Stream):
         """
         if self.repeatable or not self._first:
             self._pass = self._start()
-        loader, kind = self.loader, type(self.loader)
-        sampler = getattr(loader, "sampler", None)
+        kind = type(self.loader)
         return {
             "schedule": LOADER,
             "dataset": self._dataset(),
             "loader": f"{kind.__module__}.{kind.__qualname__}",
-            "batch_size": getattr(loader, "batch_size", None),
-            "shuffled": True if isinstance(sampler, RandomSampler) else None,
+            "batch_size": getattr(self.loader, "batch_size", None),
+            "shuffled": isinstance(getattr(self.loader, "sampler", None), RandomSampler) or None,
             "repeatable": self.repeatable,
             **self.settings,
             **self._first,
@@ -176,9 +177,7 @@ def _check_labels(given: Any, count: int, index: int) -> Tensor:
     except (TypeError, ValueError, RuntimeError) as error:
         raise UsageError(f"The labels of batch {index} are a {type(given).__name__}; {expected}") from error
     if labels.shape != (count,):
-        hint = ""
-        if labels.ndim == 2 and len(labels) == count:
-            hint = " Use labels.squeeze(1)." if labels.shape[1] == 1 else " For one-hot labels use labels.argmax(1)."
+        hint = " Use labels.squeeze(1), or labels.argmax(1) for one-hot labels." if labels.ndim == 2 else ""
         raise UsageError(f"The labels of batch {index} have shape {tuple(labels.shape)}; {expected}{hint}")
     if labels.is_floating_point() or labels.is_complex():
         raise UsageError(f"The labels of batch {index} have dtype {labels.dtype}; {expected} Use labels.long().")

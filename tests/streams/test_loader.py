@@ -20,10 +20,13 @@ DATASET = TensorDataset(IMAGES, LABELS)
 
 
 class Samples(IterableDataset):
-    """Dataset without a length."""
+    """Dataset without a reliable length."""
 
     def __iter__(self):
         return iter(IMAGES)
+
+    def __len__(self):
+        return 7  # wrong, as with several workers
 
 
 @pytest.mark.parametrize(
@@ -67,8 +70,8 @@ def test_images_are_not_changed(images):
         (IMAGES[:0], r"images of batch 3 have shape \(0, 3, 4, 5\)"),
         ((IMAGES, ["cat"] * 10), "labels of batch 3 are a list; expected 10 integers from 0"),
         ((IMAGES, LABELS[:4]), r"labels of batch 3 have shape \(4,\); expected 10"),
-        ((IMAGES, LABELS[:, None]), r"shape \(10, 1\); .* Use labels.squeeze\(1\)"),
-        ((IMAGES, torch.eye(10)), r"shape \(10, 10\); .* For one-hot labels use labels.argmax\(1\)"),
+        ((IMAGES, LABELS[:, None]), r"shape \(10, 1\); .* Use labels.squeeze\(1\), or labels.argmax\(1\) for one-hot"),
+        ((IMAGES, torch.eye(10)), r"shape \(10, 10\); .* labels.argmax\(1\) for one-hot labels"),
         ((IMAGES, LABELS.float()), r"dtype torch.float32; .* Use labels.long\(\)"),
         ((IMAGES, LABELS - 1), "Batch 3 has the label -1; expected 10 integers from 0"),
         ((IMAGES, IMAGES), r"labels of batch 3 have shape \(10, 3, 4, 5\)"),
