@@ -48,7 +48,7 @@ _deprecated.install()
 @_deprecated.renamed_keywords(source="train_data")
 def adapt(
     model: nn.Module,
-    method: str = "law",
+    method: str | type[Adapter] = "law",
     *,
     preset: str | None = None,
     seed: int = 0,
@@ -66,7 +66,7 @@ def adapt(
         model: maps images (n, c, h, w) in [0, 1] to logits, or to a tuple, dict or object that contains them. If it
             expects normalised images, pass ``mean`` and ``std``. DataParallel and torch.compile wrappers are removed
             in the copy.
-        method: a name of ``list_methods()``.
+        method: a name of ``list_methods()``, or a class: your own subclass of ``driftlaw.base.Adapter``.
         preset: a benchmark from which to take the method's settings, such as ``"cifar10-c"``.
         seed: seed for all random numbers of the method.
         train_data: the training data, for methods that need it: a dataset of ``driftlaw.datasets``, or a torch
@@ -91,19 +91,23 @@ def adapt(
     """
     from torch.utils.data import Dataset
 
+    from driftlaw.base.find_method import find_method
     from driftlaw.errors import UsageError
-    from driftlaw.methods import list_methods, make_adapter, registered_methods
+    from driftlaw.methods import list_methods, make_adapter
     from driftlaw.settings import list_presets, merge, read_preset
 
-    if method not in list_methods() and method in list_presets():
+    if not isinstance(method, str | type):
+        expected = "the name of a method, such as 'law', or a subclass of driftlaw.base.Adapter"
+        raise UsageError(f"The method is of type {type(method).__name__}. Expected {expected}.")
+    if method in list_presets() and method not in list_methods():
         raise UsageError(f"'{method}' is a preset, not a method. Pass it as preset='{method}'.")
 
-    kind = registered_methods().get(method)
-    if isinstance(train_data, Dataset) and kind and kind.needs_train_data and kind.__module__.startswith("driftlaw."):
+    kind = find_method(method)
+    if isinstance(train_data, Dataset) and kind.needs_train_data and kind.__module__.startswith("driftlaw."):
         from driftlaw.datasets.torch_dataset import as_image_dataset  # users' methods receive their data unchanged
 
         train_data = as_image_dataset(train_data)
     given = {"mean": mean, "std": std, "inputs": inputs}
     settings |= {name: value for name, value in given.items() if value is not None}
-    preset_settings: Mapping[str, Any] = read_preset(preset).get("methods", {}).get(method, {}) if preset else {}
-    return make_adapter(method, model, merge(preset_settings, settings), seed=seed, train_data=train_data)
+    preset_settings: Mapping[str, Any] = read_preset(preset).get("methods", {}).get(kind.name, {}) if preset else {}
+    return make_adapter(kind, model, merge(preset_settings, settings), seed=seed, train_data=train_data)

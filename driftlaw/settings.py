@@ -5,14 +5,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from driftlaw.errors import UsageError, combined_error, suggest, unknown_name
 from driftlaw.paths import PRESETS
 
+ALIASES = {"lr": "learning_rate"}
+"""Other names of settings that are accepted wherever settings are given, and the names that records have."""
+
 
 class Settings(BaseModel):
     """Base class of all settings: a frozen pydantic model that rejects unknown keys and validates defaults.
+
+    ``lr`` is accepted for ``learning_rate``.
 
     >>> class Config(Settings):
     ...     learning_rate: float = 1e-3
@@ -22,6 +27,19 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_aliases(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        renamed = dict(values)
+        for alias, name in ALIASES.items():
+            if alias in renamed and name in cls.model_fields and alias not in cls.model_fields:
+                if name in renamed:
+                    raise ValueError(f"{alias} and {name} are the same setting; pass only one of them")
+                renamed[name] = renamed.pop(alias)
+        return renamed
 
 
 S = TypeVar("S", bound=Settings)
@@ -50,7 +68,8 @@ def _describe(kind: type[Settings], problem: Any) -> str:
     if problem["type"] == "extra_forbidden":
         valid = list(kind.model_fields)
         return f"Unknown setting '{name}'. {suggest(name, valid)}Valid settings: {', '.join(valid) or 'none'}."
-    return f"{name} = {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}"
+    message: str = problem["msg"].removeprefix("Value error, ")
+    return f"{name} = {problem['input']!r}: {message}" if name else message
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -121,10 +140,15 @@ def parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``base`` updated with the values of ``override``. Nested tables are merged key by key.
 
+    A value of ``override`` also replaces one that ``base`` has under the other name of ``ALIASES``.
+
     >>> merge({"law": {"tau": 1.0, "grouping": "tensor"}}, {"law": {"tau": 0.6}})
     {'law': {'tau': 0.6, 'grouping': 'tensor'}}
     """
     merged = dict(base)
+    for alias, name in ALIASES.items():
+        if (alias in override) != (name in override):
+            merged.pop(name if alias in override else alias, None)
     for key, value in override.items():
         old = merged.get(key)
         merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value

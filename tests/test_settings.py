@@ -170,3 +170,26 @@ def test_merge_replaces_values_and_does_not_modify_its_arguments():
 def test_a_value_replaces_a_table_and_a_table_a_value():
     assert merge({"a": {"b": 1}}, {"a": 2}) == {"a": 2}
     assert merge({"a": 2}, {"a": {"b": 1}}) == {"a": {"b": 1}}
+
+
+class WithRate(Settings):
+    learning_rate: float = 0.1
+
+
+class WithOwnLr(Settings):
+    lr: float = 0.1
+
+
+def test_lr_is_read_as_learning_rate_unless_it_is_a_setting_itself():
+    assert WithRate(lr=0.5).model_dump() == {"learning_rate": 0.5}
+    assert WithOwnLr(lr=0.5).model_dump() == {"lr": 0.5}
+    with pytest.raises(UsageError, match="lr and learning_rate are the same setting"):
+        parse(WithRate, {"lr": 1, "learning_rate": 1}, where="the oven")
+
+
+def test_merge_lets_the_alias_replace_the_setting_and_the_reverse():
+    assert merge({"law": {"learning_rate": 1, "tau": 2}}, {"law": {"lr": 3}}) == {"law": {"lr": 3, "tau": 2}}
+    assert merge({"lr": 1}, {"learning_rate": 3}) == {"learning_rate": 3}
+    assert merge({"lr": 1}, {"tau": 3}) == {"lr": 1, "tau": 3}
+    both = {"lr": 1, "learning_rate": 3}
+    assert merge({"lr": 0}, both) == both

@@ -11,15 +11,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from driftlaw.base.description import describe_adapter
 from driftlaw.base.inputs import InputConverter, translate_errors
-from driftlaw.base.model_copy import copy_model, unwrap_model
+from driftlaw.base.model_copy import check_head, copy_model, unwrap_model
 from driftlaw.base.monitoring import MonitoredState
+from driftlaw.base.outputs import check_logits, like_model_output, model_keywords, split_keywords
 from driftlaw.base.registry import refuse_old_hooks, register
 from driftlaw.base.small_batches import BatchStatsSettings, lacks_variance, make_window, stored_statistics
 from driftlaw.base.state import attributes_of_type, snapshot
 from driftlaw.base.types import StepOutput
 from driftlaw.errors import UsageError, warn_user
 from driftlaw.execution import ExecutionSettings, Executor, Plan, TwoPassResult
+from driftlaw.execution.compile import run_eagerly
 from driftlaw.execution.locks import ForkSafeRLock
 from driftlaw.execution.two_pass import Augment, Loss, Probe, two_pass
 from driftlaw.settings import Settings
@@ -100,10 +103,13 @@ class Adapter(MonitoredState, ABC):
         with torch.inference_mode(False):  # tensors created in inference mode cannot be trained
             self.window = make_window(self.config)
             self.model = self._executor.convert(copy_model(given, self.inputs.mean_std))
+            check_head(self.model)
             self.start_monitoring()
             self.configure(self.model)
             self.trainable_names = [name for name, value in self.model.named_parameters() if value.requires_grad]
             self.setup(train_data)
+            if self.backward_cost and not any(value.requires_grad for value in self.parameters()):
+                raise UsageError(f"{self.name} found no parameter to train in this model. Use 'source' or 'norm'.")
             self._count_steps_on_device()
             self._initial_state = snapshot(self)
         self._executor.compile(self.model)
@@ -112,6 +118,8 @@ class Adapter(MonitoredState, ABC):
         """Restore a copy or a pickle, which contains no compiled code."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._executor.compile(self.model)
+
+    __repr__ = describe_adapter
 
     # --- hooks that a method writes ------------------------------------------------------------------------------
 
@@ -170,10 +178,19 @@ class Adapter(MonitoredState, ABC):
 
     # --- calls for users -----------------------------------------------------------------------------------------
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Predict one batch and update the model on it: logits (n, classes), detached."""
-        return self.step(images).logits
+    @run_eagerly
+    def forward(self, images: Any = None, **keywords: Any) -> Any:
+        """Predict one batch and update the model on it; returns what the model returns, with detached logits.
 
+        Other tensors in an output that is not a plain tensor, such as hidden states, are None. Keyword arguments are
+        passed to the model, except ``labels``; one of them may be the images, as in ``adapter(pixel_values=images)``.
+        """
+        if keywords:
+            images, keywords = split_keywords(self.model, images, keywords)
+        with self._lock, model_keywords(self, keywords):
+            return like_model_output(self, images, self.step(images).logits)
+
+    @run_eagerly
     def step(self, images: Tensor) -> StepOutput:
         """Predict one batch, update the model on it, and return logits and diagnostics.
 
@@ -190,9 +207,10 @@ class Adapter(MonitoredState, ABC):
                 output = StepOutput(output.logits[-len(images) :], output.diagnostics)
             if not isinstance(output, StepOutput):  # a user's method may return something else
                 return output
-            self._warn_if_not_finite(output.logits)
+            check_logits(self, output.logits)
             return self.finish_step(images, output, updated=self.steps > steps)
 
+    @run_eagerly
     def predict(self, images: Tensor) -> Tensor:
         """Return logits (n, classes) without updating the model."""
         with self._lock, torch.no_grad():
@@ -263,17 +281,6 @@ class Adapter(MonitoredState, ABC):
                 raise
         with stored_statistics(self):
             return self.forward_logits(images)
-
-    def _warn_if_not_finite(self, logits: Tensor) -> None:
-        # On a GPU the check would wait for the step.
-        if "not finite" in self._warned or logits.device.type != "cpu" or bool(logits.isfinite().all()):
-            return
-        self._warn_once(
-            "not finite",
-            "The model produced NaN or infinite logits, and may already have been updated on this batch. Call "
-            "adapter.reset() to return to the source model, or load a state saved earlier. Check the input images and "
-            "the learning rate.",
-        )
 
     def _warn_once(self, topic: str, text: str) -> None:
         if topic not in self._warned:

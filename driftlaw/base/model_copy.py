@@ -1,14 +1,25 @@
 """The adapter's own copy of the caller's model: unwrapped, frozen, returning plain logits."""
 
 import copy
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from driftlaw.errors import UsageError
+from driftlaw.errors import UsageError, warn_user
 from driftlaw.models.normalize import normalize_inputs
+
+OUTPUT_EXAMPLE = "_output_example"
+"""Attribute of a model copy: what the model returned last, with empty logits; None if it returned plain logits."""
+
+ONE_LOGIT = (
+    "The model has one output per image. Adapters need one logit per class. Wrap a binary classifier with output z in "
+    "a module that returns torch.cat([torch.zeros_like(z), z], dim=1)."
+)
+
+PROBABILITIES = "Adapters need logits: for probabilities most losses are nearly constant. Remove the softmax."
 
 
 def copy_model(model: nn.Module, mean_std: tuple[list[float], list[float]] | None = None) -> nn.Module:
@@ -63,6 +74,15 @@ def num_classes(model: nn.Module) -> int | None:
     return head.out_channels if head is not None and head.kernel_size == (1, 1) else None
 
 
+def check_head(model: nn.Module) -> None:
+    """Warn if the last layer of a model has one output, or is a softmax."""
+    if num_classes(model) == 1:  # no error yet: it may not be the layer that returns the logits
+        warn_user(ONE_LOGIT)
+    *_, last = model.modules()
+    if isinstance(last, nn.Softmax):
+        warn_user(f"The last layer of the model is {last}. {PROBABILITIES}")
+
+
 def extract_logits(model: nn.Module, arguments: Any, output: Any) -> Tensor:
     """Forward hook that returns the logits (n, classes) in the output of a model."""
     logits = output if isinstance(output, Tensor) else _find_logits(output)
@@ -72,6 +92,10 @@ def extract_logits(model: nn.Module, arguments: Any, output: Any) -> Tensor:
             "element of a tuple or list, under the key 'logits' of a dict, or as an attribute .logits. If your model "
             "returns something else, wrap it in a module that returns the logits."
         )
+    if logits.shape[1] == 1:
+        raise UsageError(ONE_LOGIT)
+    if not torch.compiler.is_compiling():
+        vars(model)[OUTPUT_EXAMPLE] = None if logits is output else replace_logits(output, torch.empty(0))
     # bf16 logits of a float32 model have 8 significant bits: too few to compare or to sum.
     is_float32 = next((value.dtype for value in model.parameters()), None) == torch.float32
     return logits.float() if logits.dtype == torch.bfloat16 and is_float32 else logits
@@ -81,9 +105,37 @@ def _find_logits(output: Any) -> Any:
     """Return what may be the logits of an output that is not a tensor; separate, because older compilers need it."""
     if isinstance(output, Mapping) and "logits" in output:
         return output["logits"]
-    if isinstance(output, list | tuple):
+    if isinstance(output, list | tuple) and not hasattr(output, "logits"):
         return next((part for part in output if isinstance(part, Tensor)), None)
     return getattr(output, "logits", output)
+
+
+def replace_logits(output: Any, logits: Tensor) -> Any:
+    """Return an output of the same type as ``output`` with other logits. Numbers and text stay, the rest is None.
+
+    >>> replace_logits({"logits": torch.zeros(2), "hidden": torch.zeros(9), "version": 1}, torch.ones(1))
+    {'logits': tensor([1.]), 'hidden': None, 'version': 1}
+    """
+
+    def replaced(value: Any) -> Any:
+        return logits if value is old else value if isinstance(value, bool | int | float | str) else None
+
+    old = _find_logits(output)
+    if output is None:
+        return logits
+    if isinstance(output, list | tuple):
+        parts = [replaced(part) for part in output]
+        return type(output)(*parts) if hasattr(output, "_fields") else type(output)(parts)
+    if dataclasses.is_dataclass(output):  # also the outputs of Hugging Face models, which are dicts as well
+        kind: Any = type(output)
+        return kind(
+            **{each.name: replaced(getattr(output, each.name)) for each in dataclasses.fields(output) if each.init}
+        )
+    if isinstance(output, Mapping):
+        return type(output)({key: replaced(value) for key, value in output.items()})  # type: ignore[call-arg]
+    result = copy.copy(output)
+    vars(result).update({name: replaced(value) for name, value in vars(output).items()})
+    return result
 
 
 def _describe(output: Any) -> str:

@@ -39,18 +39,23 @@ def refuse_old_hooks(kind: type[Adapter]) -> None:
 
 
 def make_adapter(
-    method: str, model: nn.Module, settings: Mapping[str, Any], *, seed: int = 0, train_data: Any = None
+    method: str | type[Adapter],
+    model: nn.Module,
+    settings: Mapping[str, Any],
+    *,
+    seed: int = 0,
+    train_data: Any = None,
 ) -> Adapter:
-    """Return an adapter of a registered method around a copy of ``model``.
+    """Return an adapter of a method around a copy of ``model``.
 
     Args:
-        method: name of the method.
+        method: name of a registered method, or its class.
         model: the network.
         settings: the method's settings; defaults for those that are missing.
         seed: seed of all random numbers of the method.
         train_data: training data, for methods that need it.
     """
-    if method not in _methods:
+    if isinstance(method, str) and method not in _methods:
         raise unknown_name("method", method, sorted(_methods))
-    kind = _methods[method]
-    return kind(model, parse(kind.Config, settings, where=f"method {method}"), seed=seed, train_data=train_data)
+    kind = _methods[method] if isinstance(method, str) else method
+    return kind(model, parse(kind.Config, settings, where=f"method {kind.name}"), seed=seed, train_data=train_data)

@@ -43,6 +43,18 @@ def compiler_errors() -> tuple[type[Exception], ...]:
     return (TorchDynamoException,)
 
 
+def run_eagerly(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator for a function that runs eagerly, also if torch.compile was called on a module that uses it."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if torch.compiler.is_compiling():  # torch.compiler.disable takes a second to import
+            return torch.compiler.disable(function)(*args, **kwargs)  # type: ignore[no-any-return]
+        return function(*args, **kwargs)
+
+    return call
+
+
 def fusable(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator for a function of tensors that is compiled into few kernels inside ``fusing(True)``.
 

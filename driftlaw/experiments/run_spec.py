@@ -14,7 +14,7 @@ from driftlaw.errors import UsageError, unknown_name
 from driftlaw.methods import list_methods, registered_methods
 from driftlaw.records import RunRecord, read_record
 from driftlaw.records.jsonl import content_hash
-from driftlaw.settings import merge, parse_assignments, read_preset
+from driftlaw.settings import ALIASES, merge, parse_assignments, read_preset
 from driftlaw.streams import StreamSettings
 from driftlaw.streams.make import OWN_DATA
 
@@ -176,7 +176,9 @@ def plan_run(
         if not isinstance(value, dict):
             kinds = {method: registered_methods()[method].Config for method in chosen if method in valid}
             owners = [
-                owner for owner, kind in ({"stream": StreamSettings} | kinds).items() if name in kind.model_fields
+                owner
+                for owner, kind in ({"stream": StreamSettings} | kinds).items()
+                if ALIASES.get(name, name) in kind.model_fields
             ]
             written = " or ".join(f"{owner}.{name}={value}" for owner in owners[:4]) or f"{name}.SETTING={value}"
             raise UsageError(f"--set {name}={value} does not say which setting of which part. Write {written}.")

@@ -157,7 +157,9 @@ def normalize_inputs(model: nn.Module, mean: Sequence[float], std: Sequence[floa
     """
     like = next((value for value in model.parameters() if value.is_floating_point()), torch.empty(0))
     for name, numbers in zip(INPUT_BUFFERS, (mean, std), strict=True):
-        model.register_buffer(name, torch.tensor(numbers).to(like).view(-1, 1, 1), persistent=False)
+        model.register_buffer(
+            name, torch.tensor(numbers, dtype=torch.float64).to(like).view(-1, 1, 1), persistent=False
+        )
     model.register_forward_pre_hook(_normalize, prepend=True)
 
 

@@ -34,9 +34,9 @@ normalize = Normalize(MEAN, STD)
         (make_images() * 255, "expected .0, 1.; divide by 255"),
         (
             make_images() * 2 - 1,
-            r"values from -1 to 0.999: expected .0, 1.; these look like normalised images; pass the mean=",
+            r"values from -[0-9.]+ to [0-9.]+: expected .0, 1.; these look like normalised images; pass the mean=",
         ),
-        (normalize(make_images()), r"values from -2.12 to 2.64: .* pass the mean= and std= of the normalisation"),
+        (normalize(make_images()), r"values from -[0-9.]+ to [0-9.]+: .* pass the mean= and std= of the normalisation"),
         (make_images() * 1.05, r"use images.clamp\(0, 1\)"),
         (make_images() * torch.nan, "some pixels are NaN"),
         (make_images() * torch.inf, "expected .0, 1.|NaN"),
@@ -180,7 +180,7 @@ def test_a_wrong_normalisation_is_refused_at_construction(settings, message):
 @pytest.mark.parametrize(
     ("settings", "images", "message"),
     [
-        ({}, make_images() * 255, r"which are .* to 58.9 after x · std \+ mean: .*set inputs='unit'"),
+        ({}, make_images() * 255, r"which are .* after x · std \+ mean: .*set inputs='unit'"),
         ({}, Normalize([0.5] * 3, [0.1] * 3)(make_images()), "check mean and std"),
         ({"inputs": "unit"}, normalize(make_images()), "for normalised images omit inputs='unit'"),
         ({"mean": [0.5] * 4, "std": 0.2}, make_images(), "found 3, but mean and std have 4 numbers"),

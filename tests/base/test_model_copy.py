@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 import driftlaw
+from driftlaw.base import Adapter, StepOutput
 from driftlaw.base.model_copy import num_classes
-from driftlaw.errors import UsageError
+from driftlaw.errors import DriftlawWarning, UsageError
 from driftlaw.testing.fixtures import make_images, tiny_model
 from tests.base.models import small_model
 
@@ -41,14 +42,14 @@ def test_logits_are_found_in_the_output_of_a_model(method, wrap):
     bare = driftlaw.adapt(WrapsLogits(OUTPUTS["bare"]), method)
     wrapped = driftlaw.adapt(WrapsLogits(wrap), method)
     for number in range(2):
-        assert torch.equal(wrapped(make_images(number)), bare(make_images(number)))
+        assert torch.equal(wrapped.step(make_images(number)).logits, bare(make_images(number)))
     assert torch.equal(wrapped.predict(make_images()), bare.predict(make_images()))
 
 
 def test_per_sample_scores_use_the_extracted_logits():
     adapters = [driftlaw.adapt(WrapsLogits(OUTPUTS[name]), "law", fisher="per_sample") for name in ("bare", "dict")]
-    assert torch.equal(*(adapter(make_images()) for adapter in adapters))
-    assert torch.equal(*(adapter(make_images(1)) for adapter in adapters))
+    assert torch.equal(*(adapter.step(make_images()).logits for adapter in adapters))
+    assert torch.equal(*(adapter.step(make_images(1)).logits for adapter in adapters))
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,7 @@ def test_per_sample_scores_use_the_extracted_logits():
         (lambda logits: {"scores": logits}, "returned a dict with the keys scores"),
         (lambda logits: (), "returned a tuple of nothing"),
         (lambda logits: logits[:, :, None], r"returned a tensor of shape \(8, 4, 1\)"),
+        (lambda logits: logits[:, :1], r"one output per image.* torch.cat\(\[torch.zeros_like\(z\), z\], dim=1\)"),
     ],
 )
 def test_an_output_without_logits_is_refused(wrap, message):
@@ -135,3 +137,36 @@ def test_the_hooks_of_the_callers_model_are_kept():
 )
 def test_the_number_of_classes_is_read_from_the_last_layer(model, expected):
     assert num_classes(model) == expected
+
+
+def test_a_binary_classifier_is_reported_at_construction():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(784, 1))
+    with pytest.warns(DriftlawWarning, match=r"one output per image.*torch.cat"):
+        driftlaw.adapt(model)
+
+
+def test_a_final_softmax_is_reported_at_construction():
+    with pytest.warns(DriftlawWarning, match=r"last layer of the model is Softmax\(dim=1\). Adapters need logits"):
+        driftlaw.adapt(nn.Sequential(*small_model(), nn.Softmax(1)))
+
+
+def test_probabilities_are_reported_at_the_first_batch(recwarn):
+    adapter = driftlaw.adapt(WrapsLogits(lambda logits: logits.softmax(1)), "tent")
+    assert not recwarn.list
+    with pytest.warns(DriftlawWarning, match=r"sum to 1, as probabilities do\. Adapters need logits"):
+        adapter(make_images())
+    adapter(make_images())
+    driftlaw.adapt(WrapsLogits(lambda logits: logits.log_softmax(1)), "tent")(make_images())  # valid logits
+    assert not recwarn.list
+
+
+def test_a_method_that_finds_nothing_to_train_is_refused():
+    class TrainsNothing(Adapter):
+        name = title = "trains nothing"
+        backward_cost = 1
+
+        def update(self, images, plan):
+            return StepOutput(self.model(images))
+
+    with pytest.raises(UsageError, match="trains nothing found no parameter to train"):
+        TrainsNothing(small_model())

@@ -1,0 +1,58 @@
+"""driftlaw.adapt: the method, its class, and its settings."""
+
+import pytest
+import torch
+
+import driftlaw
+from driftlaw.errors import UsageError
+from driftlaw.testing.fixtures import make_images, tiny_model
+from tests.testing.broken_methods import Good
+
+
+def test_a_method_may_be_a_class():
+    adapter = driftlaw.adapt(tiny_model(), Good, learning_rate=0.25)
+    assert type(adapter) is Good
+    assert adapter.config.learning_rate == 0.25
+    assert adapter(make_images()).shape == (8, 4)
+
+
+def test_a_class_is_used_itself_although_another_has_its_name():
+    from driftlaw.methods.tent import Tent
+
+    class Mine(Tent):
+        pass
+
+    assert type(driftlaw.adapt(tiny_model(), Mine, preset="cifar10-c")) is Mine
+    assert type(driftlaw.adapt(tiny_model(), "tent")) is Tent
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (torch.nn.Linear, r"Linear is not a method. Define it as `class Linear\(Adapter, name="),
+        (driftlaw.load_model, "The method is of type function. Expected the name of a method, such as 'law', or a sub"),
+        (None, "The method is of type NoneType"),
+        ("tnet", "Unknown method 'tnet'. Did you mean 'tent'"),
+        ("cifar10-c", "is a preset, not a method"),
+    ],
+)
+def test_what_is_no_method_is_refused(method, message):
+    with pytest.raises(UsageError, match=message):
+        driftlaw.adapt(tiny_model(), method)
+
+
+def test_an_adapter_is_no_method():
+    with pytest.raises(UsageError, match="The method is of type Tent"):
+        driftlaw.adapt(tiny_model(), driftlaw.adapt(tiny_model(), "tent"))
+
+
+def test_lr_is_learning_rate():
+    adapter = driftlaw.adapt(tiny_model(), "tent", preset="cifar10-c", lr=0.125)
+    assert adapter.config.learning_rate == 0.125
+    assert adapter.config.model_dump()["learning_rate"] == 0.125
+    with pytest.raises(UsageError, match="lr and learning_rate are the same setting; pass only one of them"):
+        driftlaw.adapt(tiny_model(), "tent", lr=0.1, learning_rate=0.1)
+    with pytest.raises(UsageError, match="learning_rate = -1"):
+        driftlaw.adapt(tiny_model(), "tent", lr=-1)
+    with pytest.raises(UsageError, match="Unknown setting 'lr'"):
+        driftlaw.adapt(tiny_model(), "norm", lr=0.1)
