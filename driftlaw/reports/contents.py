@@ -48,17 +48,15 @@ def run_dates(tables: Sequence[ResultTable]) -> str:
 
 def timing_notes(table: ResultTable) -> list[str]:
     """Return a note for runs during which other processes used the machine, so that times are not reliable."""
-    runs = [(f"{row.label} (seed {record.seed})", record) for row in table.rows for record in row.records]
-    notes = []
-    if shared := [run for run, record in runs if record.shared_gpu]:
-        notes.append(f"Other processes used the GPU during {fmt.shortened(shared)}: their times are not shown.")
-    if busy := [run for run, record in runs if record.busy_machine]:
-        load = max(max(record.load_average) for _, record in runs if record.busy_machine)
-        notes.append(
-            f"The machine was busy during {fmt.shortened(busy)} (load average up to {load:.1f}): their times may be "
-            "too long."
-        )
-    return notes
+    runs = [(row.label, record) for row in table.rows for record in row.records]
+    shared = fmt.joined(list(dict.fromkeys(label for label, record in runs if record.shared_gpu)))
+    busy = fmt.joined(list(dict.fromkeys(label for label, record in runs if record.busy_machine)))
+    load = f"load average up to {max(max(record.load_average) for _, record in runs):.1f}"
+    notes = {
+        f"Other processes used the GPU during runs of {shared}: their times are not shown.": shared,
+        f"The machine was busy during runs of {busy} ({load}): their times may be too long.": busy,
+    }
+    return [note for note, labels in notes.items() if labels]
 
 
 def summarize(table: ResultTable) -> str:

@@ -1,7 +1,8 @@
 """Line and bar charts of a report: error and diagnostics along the stream, error by round, and cost."""
 
+import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby, pairwise
 from typing import Any
 
@@ -15,7 +16,7 @@ from driftlaw.records.jsonl import Line
 from driftlaw.reports.document import Figure
 from driftlaw.reports.format import LABELS, error_text, milliseconds_text, passes_text, short_name
 from driftlaw.reports.result_table import SERIES_COLORS, ResultRow, ResultTable
-from driftlaw.reports.svg import DASHES, FAINT, INK, LINE, SERIES, WIDTH, hover_data, row_id, svg_figure
+from driftlaw.reports.svg import CSS_COLORS, DASHES, FAINT, INK, LINE, SERIES, WIDTH, svg_figure
 
 _MAX_HOVER_VALUES = 800  # more batches are averaged, so that the page stays small
 _LEGEND_WIDTH = 165  # characters per line of the legend
@@ -31,37 +32,39 @@ def draw_error_along_stream(table: ResultTable) -> Figure | None:
     seeds = "Mean over seeds. " if table.has_spread else ""
     thick = "Thick: running mean within a domain."
     caption = f"Error along the stream. Thin: error per batch. {thick} {seeds}Vertical lines: domain changes{known}."
-    means = "; ".join(
-        f"{row.label} {error_text(row.summaries[0].mean)} percent" for row in table.rows if row.first.batches
-    )
-    description = f"Line chart of the error per batch along the stream. Means: {means}."
-    return draw_along_stream(table, "error, %", batch_error, caption, description)
+    means = [f"{row.label} {error_text(row.summaries[0].mean)} percent" for row in table.rows if row.first.batches]
+    description = f"Line chart of the error per batch along the stream. Means: {'; '.join(means)}."
+
+    def batch_error(line: Line) -> float:
+        return math.nan if line["wrong"] is None else 100.0 * float(line["wrong"]) / float(line["images"])
+
+    return _draw_along_stream(table, "error, %", batch_error, caption, description)
 
 
-def batch_error(line: Line) -> float:
-    """Return the error of a batch in percent, nan without labels."""
-    return math.nan if line.get("wrong") is None else 100.0 * float(line["wrong"]) / float(line["images"])
+def draw_diagnostics(table: ResultTable) -> list[Figure]:
+    """Draw the diagnostics that need no labels, as far as the records have them: one line chart per diagnostic."""
+    figures = []
+    for name, texts in LABELS["diagnostics"].items():
+        reduce, scale = getattr(np, texts.get("reduce", "nanmax")), texts.get("scale", 1)
+
+        def value_of(line: Line, name: str = name, reduce: Any = reduce, scale: float = scale) -> float:
+            values = np.array(line["facts"].get(name, []), dtype=float)  # None becomes nan
+            return scale * float(reduce(values)) if np.isfinite(values).any() else math.nan
+
+        description = f"Line chart along the stream: {texts['heading']}."
+        figures.append(_draw_along_stream(table, texts["heading"], value_of, texts["meaning"], description, 2.6))
+    return [figure for figure in figures if figure]
 
 
-def draw_along_stream(
+def _draw_along_stream(
     table: ResultTable,
     heading: str,
     value_of: Callable[[Line], float],
     caption: str,
     description: str,
-    *,
     height: float = 3.6,
 ) -> Figure | None:
-    """Draw a value per batch of every row, and its running mean within each domain; None if no batch has the value.
-
-    Args:
-        table: Runs on one stream.
-        heading: Label of the y axis.
-        value_of: Returns the value of a batch line, nan if it has none. Seeds are averaged.
-        caption: Caption of the figure.
-        description: Description of the figure in words.
-        height: Height in inches.
-    """
+    """Draw a value per batch of every row, averaged over seeds. A batch without the value has nan."""
     rows = {}
     for row in (row for row in table.rows if row.first.batches):
         length = min(len(record.batches) for record in row.records)
@@ -78,32 +81,12 @@ def draw_along_stream(
         axes.set_xlabel("batch")
         _finish_line_axes(canvas, axes, table, list(rows), heading)
         svg = to_svg()
-        count = len(longest.batches)
-        step = math.ceil(count / _MAX_HOVER_VALUES)
-        padded = [np.pad(values, (0, count - len(values)), constant_values=np.nan) for values in smooth.values()]
-        shown = average_columns(np.array(padded), step)
-        lines = [(*_series(table, row), values.tolist()) for row, values in zip(smooth, shown, strict=True)]
+        step = math.ceil(len(longest.batches) / _MAX_HOVER_VALUES)
         names = [line["domain"]["name"] for line in longest.batches]
         starts = [(start // step, short_name(names[start])) for start, _ in constant_segments(names)]
-        last = (shown.shape[1] - 0.5) * step
-        hover = hover_data(axes, (step / 2, last), lines, unit="batch", step=step, names=starts)
+        means = {row: average_columns(values[None], step)[0] for row, values in smooth.items()}
+        hover = _hover(axes, table, means, first=step / 2, unit="batch", step=step, names=starts)
     return Figure(svg, caption, description, hover)
-
-
-def draw_diagnostics(table: ResultTable) -> list[Figure]:
-    """Draw the diagnostics that need no labels, as far as the records have them: one line chart per diagnostic."""
-    figures = []
-    for name, texts in LABELS["diagnostics"].items():
-        reduce = {"max": np.nanmax, "mean": np.nanmean}[texts.get("reduce", "max")]
-
-        def value_of(line: Line, name: str = name, reduce: Any = reduce, scale: float = texts.get("scale", 1)) -> float:
-            values = np.array(line["facts"].get(name, []), dtype=float)  # None becomes nan
-            return scale * float(reduce(values)) if np.isfinite(values).any() else math.nan
-
-        heading, meaning = texts["heading"], texts["meaning"]
-        description = f"Line chart along the stream: {heading}."
-        figures.append(draw_along_stream(table, heading, value_of, meaning, description, height=2.6))
-    return [figure for figure in figures if figure]
 
 
 def draw_error_by_round(table: ResultTable) -> Figure | None:
@@ -115,15 +98,13 @@ def draw_error_by_round(table: ResultTable) -> Figure | None:
     with svg_figure((WIDTH, 3.2), f"rounds {table.protocol.key}") as (canvas, to_svg):
         axes = canvas.add_subplot()
         for row, values in errors:
-            rounds, style = range(1, len(values) + 1), series_style(table, row)
-            gid = row_id(table.rows.index(row))
-            axes.plot(rounds, values, label=row.label, marker="o", markersize=3.5, gid=gid, **style)
+            style = {**series_style(table, row), "gid": _gid(table, row)}
+            axes.plot(range(1, len(values) + 1), values, label=row.label, marker="o", markersize=3.5, **style)
         axes.set_xlabel("round")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         _finish_line_axes(canvas, axes, table, rows, "error, %")
         svg = to_svg()
-        lines = [(*_series(table, row), values.tolist()) for row, values in errors]
-        hover = hover_data(axes, (1, len(errors[0][1])), lines, unit="round")
+        hover = _hover(axes, table, dict(errors), first=1, unit="round", step=1, names=[])
     ends = "; ".join(f"{row.label} {error_text(values[0])} to {error_text(values[-1])}" for row, values in errors)
     caption = f"Error by round, {table.protocol.name}" + (", mean over seeds." if table.has_spread else ".")
     return Figure(svg, caption, f"Line chart of the error per round. First to last round, percent: {ends}.", hover)
@@ -132,18 +113,18 @@ def draw_error_by_round(table: ResultTable) -> Figure | None:
 def draw_cost(table: ResultTable) -> Figure | None:
     """Draw error, milliseconds per step and forward passes per step as bars, one per finished row."""
     rows = [row for row in table.rows if row.finished]
-    if not rows:
-        return None
     panels: list[tuple[str, list[float | None], Callable[[float | None], str]]] = [
         (f"error ({table.summary_names[0]}), %", [row.summaries[0].mean for row in rows], error_text),
         ("milliseconds per step", [row.cost.seconds for row in rows], milliseconds_text),
         ("FLOPs per step, in forward passes", [row.cost.forward_passes for row in rows], passes_text),
     ]
-    panels = [panel for panel in panels if set(panel[1]) != {None}]
+    panels = [panel for panel in panels if set(panel[1]) - {None}]
+    if not panels:
+        return None
     with svg_figure((WIDTH, 0.9 + 0.34 * len(rows)), f"cost {table.protocol.key}") as (canvas, to_svg):
         all_axes = canvas.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         colors = [series_style(table, row)["color"] for row in rows]
-        ids = [row_id(table.rows.index(row)) for row in rows]
+        ids = [_gid(table, row) for row in rows]
         for axes, (title, values, to_text) in zip(all_axes, panels, strict=True):
             bars = axes.barh(range(len(rows)), [value or 0.0 for value in values], height=0.62, color=colors)
             for index, (bar, value) in enumerate(zip(bars, values, strict=True)):
@@ -173,8 +154,34 @@ def series_style(table: ResultTable, row: ResultRow) -> dict[str, Any]:
     return {"color": SERIES[color + 1], "linestyle": DASHES[repeats % len(DASHES)] if row.finished else ":"}
 
 
-def _series(table: ResultTable, row: ResultRow) -> tuple[int, str, str]:
-    return table.rows.index(row), row.label, series_style(table, row)["color"]
+def _gid(table: ResultTable, row: ResultRow) -> str:
+    return f"row-{table.rows.index(row)}"
+
+
+def _hover(axes: Axes, table: ResultTable, values: Mapping[ResultRow, Array], *, first: float, **labels: Any) -> str:
+    """Return the values that a page shows at the pointer, as JSON; to be called after drawing.
+
+    Args:
+        axes: The axes of the lines.
+        table: The table of the rows.
+        values: Values of each line, at equal distances.
+        first: Position of the first value on the x axis.
+        **labels: ``unit`` and ``step`` of the x axis, and ``names`` of its parts with the index of their first value.
+    """
+    box, (low, high) = axes.get_position(), axes.get_xlim()
+    last = first + labels["step"] * (max(map(len, values.values())) - 1)
+    left, right = (round(box.x0 + box.width * (at - low) / (high - low), 5) for at in (first, last))
+    lines = [
+        {
+            "row": table.rows.index(row),
+            "label": row.label,
+            "color": CSS_COLORS[series_style(table, row)["color"]],
+            "values": [float(f"{number:.4g}") if math.isfinite(number) else None for number in numbers],
+        }
+        for row, numbers in values.items()
+    ]
+    data = {"left": left, "right": right, "lines": lines, **labels}
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
 def _finish_line_axes(canvas: Canvas, axes: Axes, table: ResultTable, rows: Sequence[ResultRow], heading: str) -> None:
@@ -184,13 +191,13 @@ def _finish_line_axes(canvas: Canvas, axes: Axes, table: ResultTable, rows: Sequ
     fitting = int(_LEGEND_WIDTH / (_HANDLE_WIDTH + max(len(row.label) for row in rows)))
     legend = canvas.legend(loc="outside upper left", ncols=max(1, min(len(rows), 6, fitting)), frameon=False)
     for row, line, text in zip(rows, legend.get_lines(), legend.get_texts(), strict=True):
-        line.set_gid(row_id(table.rows.index(row)))
-        text.set_gid(row_id(table.rows.index(row)))
+        line.set_gid(_gid(table, row))
+        text.set_gid(_gid(table, row))
 
 
 def _draw_line(axes: Axes, table: ResultTable, row: ResultRow, values: Array) -> Array:
     """Draw the values of a row and their running mean. Return the running mean, constant between measured batches."""
-    style, gid = series_style(table, row), row_id(table.rows.index(row))
+    style, gid = series_style(table, row), _gid(table, row)
     label = row.label if row.finished else f"{row.label} (unfinished)"
     at = np.flatnonzero(np.isfinite(values))
     axes.plot(at + 0.5, values[at], linewidth=0.7, alpha=0.35, color=style["color"], gid=gid)

@@ -127,14 +127,14 @@ def value_text(value: Any) -> str:
 
 
 def dataset_title(stream: Mapping[str, Any]) -> str:
-    """Return the name of a stream's images as papers write it; a folder or an unknown dataset keeps its name.
+    """Return the name of a stream's images as papers write it, the name of their folder, or the recorded name.
 
     >>> dataset_title({"dataset": {"name": "cifar10"}, "corruptions": ["fog"]})
     'CIFAR-10-C'
     >>> dataset_title({"dataset": {"name": "folder:/data/frames"}})
     'frames'
     """
-    name = str(stream["dataset"]["name"])
+    name = str(stream["dataset"].get("path") or stream["dataset"]["name"])
     if set(stream.get("corruptions") or ()) - {"clean"}:
         name = LABELS["datasets"].get(name, name)
     return name.rstrip("/").rpartition("/")[2].removeprefix("folder:")
@@ -147,15 +147,6 @@ def joined(items: Sequence[str]) -> str:
     'source, BN-1 and LAW'
     """
     return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)
-
-
-def shortened(items: Sequence[str]) -> str:
-    """Return at most four items as in a sentence, and the number of the others.
-
-    >>> shortened(list("abcdef"))
-    'a, b, c and 3 more'
-    """
-    return joined(items if len(items) <= 4 else [*items[:3], f"{len(items) - 3} more"])
 
 
 def listed(items: Sequence[object]) -> str:

@@ -47,16 +47,9 @@ def draw_diagnostic(row: ResultRow, name: str) -> Figure | None:
 
 
 def _draw_heat_map(row: ResultRow, name: str, bar_label: str, label: str) -> tuple[str, Array, list[str]] | None:
-    """Draw a vector diagnostic of a row's first run, one line per value and one column per batch.
+    """Draw a vector diagnostic of the first run; batches without it keep the values of the batch before.
 
-    Args:
-        row: The row.
-        name: Name of the diagnostic. Batches without it keep the values of the batch before.
-        bar_label: Label of the color bar.
-        label: Name of one value, for records without ``fact_labels``.
-
-    Returns:
-        The drawing, the values of shape (values, measured batches) and their names; None without such a diagnostic.
+    Return the drawing, the values of shape (values, measured batches) and their names.
     """
     record = row.first
     values = np.array(record.diagnostics(name), dtype=float).T

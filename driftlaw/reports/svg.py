@@ -1,16 +1,14 @@
 """SVG drawings with matplotlib: the same bytes for the same data, in the colors of the page they are placed in."""
 
 import io
-import json
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import matplotlib
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -22,8 +20,8 @@ SERIES = [f"#0201{index:02x}" for index in range(SERIES_COLORS + 1)]  # the firs
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)))
 WIDTH = 10.5  # inches
 
-_CSS = {INK: "currentColor", FAINT: "var(--faint, #667)", LINE: "var(--line, #ccd)"}
-_CSS |= {color: f"var(--series-{index}, #47a)" for index, color in enumerate(SERIES)}
+CSS_COLORS = {INK: "currentColor", FAINT: "var(--faint, #667)", LINE: "var(--line, #ccd)"}
+CSS_COLORS |= {color: f"var(--series-{index}, #47a)" for index, color in enumerate(SERIES)}
 _STYLE = Path(__file__).with_name("report.mplstyle")
 
 
@@ -50,50 +48,12 @@ def svg_figure(size: tuple[float, float], name: str) -> Iterator[tuple[Figure, C
         yield figure, to_svg
 
 
-def row_id(row: int) -> str:
-    """Return the ``gid`` of an artist that belongs to a result row; it becomes the attribute ``data-row``."""
-    return f"row-{row}"
-
-
-def hover_data(
-    axes: Axes,
-    x: tuple[float, float],
-    series: Sequence[tuple[int, str, str, Sequence[float]]],
-    *,
-    unit: str,
-    step: int = 1,
-    names: Sequence[tuple[int, str]] = (),
-) -> str:
-    """Return the values that a page shows at the pointer, as JSON. The figure must have been drawn before.
-
-    Args:
-        axes: The axes of the lines.
-        x: Position of the first and of the last value.
-        series: Per line: index of the result row, label, color, and values at equal distances.
-        unit: What x counts, such as ``batch``.
-        step: Distance between two values in this unit.
-        names: Names of parts of the x axis, each with the index of its first value.
-    """
-    box, (low, high) = axes.get_position(), axes.get_xlim()
-    left, right = (round(box.x0 + box.width * (value - low) / (high - low), 5) for value in x)
-    lines = [
-        {"row": row, "label": label, "color": _CSS[color], "values": [_four_digits(value) for value in values]}
-        for row, label, color, values in series
-    ]
-    data = {"left": left, "right": right, "unit": unit, "step": step, "names": names, "lines": lines}
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-
-
-def _four_digits(value: float) -> float | None:
-    return float(f"{value:.4g}") if value == value else None
-
-
 def _use_css_variables(svg: str) -> str:
     """Keep the ``<svg>`` element without metadata, ids and style rules, and replace placeholder colors."""
     svg = svg[svg.index("<svg") :]
     for pattern, replacement in (
         (r"<metadata>.*?</metadata>", ""),
-        (r'<g id="row-(\d+)"', r'<g data-row="\1"'),
+        (r'<g id="row-(\d+)"', r'<g data-row="\1"'),  # a page hides the lines of a row
         (r'<g id="[^"]*"', "<g"),
         (r'(<svg[^>]*?) width="[^"]*"', r"\1"),
         (r'(<svg[^>]*?) height="[^"]*"', r"\1"),
@@ -102,6 +62,6 @@ def _use_css_variables(svg: str) -> str:
     ):
         svg = re.sub(pattern, replacement, svg, flags=re.DOTALL)
     svg = svg.replace("<svg", '<svg aria-hidden="true" focusable="false" stroke-linejoin="round"', 1)
-    for placeholder, color in _CSS.items():
+    for placeholder, color in CSS_COLORS.items():
         svg = svg.replace(placeholder, color)
     return svg

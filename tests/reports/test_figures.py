@@ -131,8 +131,7 @@ def test_hover_values_of_an_unfinished_run_end_early():
     lines = {
         line["label"]: line["values"] for line in json.loads(figures.draw_error_along_stream(table).hover)["lines"]
     }
-    assert lines["TENT"][6:8] == [20.0, None]
-    assert None not in lines["LAW"]
+    assert (len(lines["TENT"]), len(lines["LAW"])) == (7, 30)
 
 
 def test_hover_values_by_round():
