@@ -42,7 +42,7 @@ def report(
         str | None,
         typer.Option(
             help="Additional metrics, comma-separated: error, ece, clean, first_round, last_round, worst, recovery, "
-            "drift, ms, flops."
+            "drift, agreement, ms, flops."
         ),
     ] = None,
     compare: Annotated[

@@ -150,7 +150,8 @@ def build_document(
         else:
             differences = contents.describe_differences(table)
             key_line = contents.PAGE_KEY_LINE if format == "html" else contents.KEY_LINE
-            captions = [Note(text, "caption") for text in (key_line, differences) if text]
+            has_errors = any(value.mean is not None for row in table.rows for value in row.domains)
+            captions = [Note(text, "caption") for text in (key_line, differences) if text and has_errors]
             parts["Error by domain"] = [contents.errors_table(table), *captions, protocol]
             parts["Additional metrics"] = [contents.metrics_table(table, columns), *metrics] if columns else []
             cost: list[Block] = [contents.costs_table(table), Note(contents.COST_KEY, "caption")]

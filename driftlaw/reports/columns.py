@@ -1,4 +1,4 @@
-"""Optional columns of a report: calibration, forgetting, rounds, worst window, recovery, drift and cost."""
+"""Optional columns of a report: calibration, forgetting, rounds, worst window, recovery, drift, agreement, cost."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -30,6 +30,11 @@ COLUMNS = {name: MetricColumn(**labels) for name, labels in fmt.LABELS["columns"
 COLUMN_FOR_METRIC = {column.requires: name for name, column in COLUMNS.items() if column.requires}
 """Name of the column that shows a recorded metric."""
 
+
+def _mean_percent(rows: list[list[float]]) -> float | None:
+    return 100.0 * fmean(value for row in rows for value in row) if rows else None
+
+
 _VALUES: dict[str, Callable[[RunRecord], float | None]] = {
     "error": lambda record: record.mean_error,
     "ece": metrics.calibration_error,
@@ -39,6 +44,7 @@ _VALUES: dict[str, Callable[[RunRecord], float | None]] = {
     "worst": lambda record: window.error if (window := metrics.worst_window(record)) else None,
     "recovery": metrics.mean_recovery,
     "drift": lambda record: 100.0 * drift.mean if (drift := metrics.layer_drift(record)) else None,
+    "agreement": lambda record: _mean_percent(record.diagnostics("source_agreement")),
     "ms": lambda record: None if record.shared_gpu else 1000.0 * record.seconds_per_step,
     "flops": lambda record: record.cost.get("step_flops_per_image"),
 }

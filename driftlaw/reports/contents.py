@@ -236,5 +236,5 @@ def records_table(table: ResultTable) -> Table:
         ]
         path = record.path.as_posix() if record.path else fmt.MISSING
         where = Cell(path, details=(header["command"],) if header.get("command") else ())
-        rows.append((Cell(row.label, row=table.rows.index(row)), *map(Cell, texts), where))
+        rows.append((replace(label_cell(table, row), warning=""), *map(Cell, texts), where))
     return Table("Records", tuple(columns), tuple(rows))

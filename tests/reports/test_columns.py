@@ -7,7 +7,7 @@ from driftlaw.errors import UsageError
 from driftlaw.records import RunRecord
 from driftlaw.reports import build_report, make_tables, render_terminal
 from driftlaw.reports.columns import COLUMN_FOR_METRIC, COLUMNS, column_data, column_text, parse_columns
-from tests.reports.example_records import in_rounds, make_record
+from tests.reports.example_records import add_diagnostics, in_rounds, make_record
 
 ALL = tuple(COLUMNS)
 
@@ -38,6 +38,7 @@ def test_value_of_every_column():
         "worst": "20.0",
         "recovery": "0.0",
         "drift": "20.0",
+        "agreement": "–",
         "ms": "400",
         "flops": "432.0 M",
     }
@@ -77,6 +78,12 @@ def test_recovery_is_a_lower_bound_if_a_domain_does_not_recover():
 
 def _closed(record):
     return record.closing | {"mean_error": record.mean_error, "error_by_domain": record.error_by_domain}
+
+
+def test_agreement_is_the_mean_over_measured_steps():
+    record = add_diagnostics(make_record("norm", {"fog": 10.0}, batches_per_domain=8), every=4)
+    assert column_text(row_of(record), "agreement") == "70.0"
+    assert column_text(row_of(make_record("norm")), "agreement") == "–"
 
 
 def test_infinite_drift_is_a_symbol_in_text_and_null_in_json():
