@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput
+from driftlaw.base.model_copy import num_classes
 from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.components.features import find_head
 from driftlaw.components.fisher import score
@@ -64,8 +65,8 @@ class Eta(Adapter, name="eta"):
     def setup(self, train_data: Any) -> None:
         """Create the optimizer and the running mean of probabilities, 0 until an image is kept."""
         self.optimizer = make_optimizer(self.config.optimizer, self.trainable_parameters(), self.config.learning_rate)
-        head = find_head(self.model)
-        self.add_state("mean_probabilities", head.weight.new_zeros(head.out_features), reduce="mean")
+        classes = num_classes(self.model) or find_head(self.model).out_features
+        self.add_state("mean_probabilities", self.trainable_parameters()[0].new_zeros(classes), reduce="mean")
 
     def penalty(self) -> Tensor | float:
         """Return what is added to the loss."""

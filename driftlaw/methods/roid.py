@@ -7,6 +7,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput
+from driftlaw.base.model_copy import num_classes
 from driftlaw.components.augment import AugmentParams, augment
 from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.components.features import find_head
@@ -86,8 +87,8 @@ class Roid(Adapter, name="roid"):
     def setup(self, train_data: Any) -> None:
         """Create the optimizer, the running mean of probabilities and a copy of the source parameters."""
         self.optimizer = make_optimizer(self.config.optimizer, self.trainable_parameters(), self.config.learning_rate)
-        head = find_head(self.model)
-        uniform = head.weight.new_full((head.out_features,), 1 / head.out_features)
+        classes = num_classes(self.model) or find_head(self.model).out_features
+        uniform = self.trainable_parameters()[0].new_full((classes,), 1 / classes)
         self.add_state("mean_probabilities", uniform, reduce="mean")
         self.add_parameter_state("source")
         torch._foreach_copy_(self.parameter_state("source"), [value.detach() for value in self.trainable_parameters()])

@@ -57,6 +57,7 @@ def test_beta_settles_at_the_value_of_the_recursion(network, scalars, settled):
     assert float(adapter.variance) / before == pytest.approx(settled, abs=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:The statistics of a single image")
 def test_one_image_gives_finite_parameters_and_reset_clears_the_variance(network):
     adapter = driftlaw.adapt(network, "cmf")
     for images in batches(2):

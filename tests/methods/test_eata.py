@@ -94,6 +94,7 @@ def test_a_first_batch_without_kept_images_leaves_no_trace(diverse_network):
     assert any(compare(adapter, reference, 8))
 
 
+@pytest.mark.filterwarnings("ignore:The statistics of a single image")
 def test_a_single_image_gives_finite_parameters(diverse_network):
     adapter = driftlaw.adapt(diverse_network, "eta", entropy_threshold=2.0, similarity_threshold=2.0)
     for images in batches(3):

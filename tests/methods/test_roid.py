@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 import driftlaw
 from driftlaw.components.augment import AugmentParams, augment
@@ -46,6 +47,7 @@ def test_some_images_are_dropped_by_default(network):
     assert 0 < float(adapter.step(batches(1)[0]).diagnostics["kept"]) < 1
 
 
+@pytest.mark.filterwarnings("ignore:The statistics of a single image")
 @pytest.mark.parametrize("make", [lambda images: images[:1], lambda images: images[:1].repeat(3, 1, 1, 1)])
 def test_one_image_and_equal_images_give_finite_parameters(network, make):
     adapter = driftlaw.adapt(network, "roid")
@@ -55,6 +57,14 @@ def test_one_image_and_equal_images_give_finite_parameters(network, make):
         assert output.diagnostics["kept"] == 1
     assert all(value.isfinite().all() for value in adapter.model.parameters())
     assert adapter.mean_probabilities.isfinite().all()
+
+
+@pytest.mark.parametrize("method", ["roid", "cmf", "eta", "rdumb"])
+def test_a_model_with_a_convolution_as_its_head_is_adapted(method):
+    layers = [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 5, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    adapter = driftlaw.adapt(nn.Sequential(*layers).double(), method)
+    assert adapter.mean_probabilities.shape == (5,)
+    assert all(adapter(images).isfinite().all() for images in batches(2))
 
 
 def test_a_pull_of_one_returns_to_the_source_model(network):
