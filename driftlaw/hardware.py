@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from driftlaw.errors import UsageError
+from driftlaw.errors import UsageError, suggest
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +40,9 @@ def pick_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         usable = "auto, cpu or cuda" if torch.cuda.is_available() else "auto or cpu"
         reason = str(error).splitlines()[0]
+        if reason.startswith("Expected one of"):  # followed by all device types of torch
+            hint = suggest("cuda" if "gpu" in name.lower() else name, ["cpu", "cuda", "mps"])
+            raise UsageError(f"torch has no device '{name}'. {hint}This machine can use {usable}.") from error
         raise UsageError(f"The device '{name}' cannot be used on this machine ({reason}). Use {usable}.") from error
     return device
 

@@ -20,10 +20,18 @@ def test_auto_is_a_gpu_if_there_is_one():
     assert hardware.pick_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-@pytest.mark.parametrize("name", ["gpu", "", "cuda:99"])
+@pytest.mark.parametrize("name", ["cuda:99"])
 def test_an_unusable_device_is_refused(name):
     usable = "auto, cpu or cuda" if torch.cuda.is_available() else "auto or cpu"
     with pytest.raises(UsageError, match=rf"device '{name}' cannot be used on this machine \(.*\)\. Use {usable}\.$"):
+        hardware.pick_device(name)
+
+
+@pytest.mark.parametrize(("name", "hint"), [("gpu", "cuda"), ("GPU:1", "cuda"), ("cdua", "cuda"), ("cpuu", "cpu")])
+def test_an_unknown_device_gets_a_suggestion(name, hint):
+    with pytest.raises(
+        UsageError, match=rf"^torch has no device '{name}'\. Did you mean '{hint}'\? This machine can use"
+    ):
         hardware.pick_device(name)
 
 

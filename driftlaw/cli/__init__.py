@@ -8,7 +8,6 @@ import warnings
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from driftlaw import __version__
 from driftlaw.cli.check import check
@@ -17,6 +16,7 @@ from driftlaw.cli.data import app as data_app
 from driftlaw.cli.doctor import doctor
 from driftlaw.cli.export import export
 from driftlaw.cli.list import list_command
+from driftlaw.cli.options import Command, Group
 from driftlaw.cli.report import report
 from driftlaw.cli.repository import repository_command
 from driftlaw.cli.reproduce import reproduce
@@ -25,9 +25,16 @@ from driftlaw.errors import DriftlawError, DriftlawWarning
 
 INTERRUPTED, TERMINATED = 130, 143  # exit codes after Ctrl-C and SIGTERM, as shells report them
 
+_RESUMABLE = {"run", "reproduce", "train", "tune", "get"}  # commands that continue what was interrupted
 
-class _Commands(TyperGroup):
+
+class _Commands(Group):
     """Ends commands that were interrupted, or whose reader went away, with one message and an exit code."""
+
+    def parse_args(self, ctx: Any, args: Any) -> Any:  # here list is the module of that command
+        """Accept ``-q`` and ``-v`` after the name of the command, too."""
+        flags = [word for word in args if word in ("-q", "--quiet", "-v", "--verbose")]
+        return super().parse_args(ctx, flags + [word for word in args if word not in flags])
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -37,7 +44,9 @@ class _Commands(TyperGroup):
         except (KeyboardInterrupt, SystemExit) as stop:
             if isinstance(stop, SystemExit) and stop.code != TERMINATED:
                 raise
-            typer.echo("driftlaw: Interrupted. Run the same command to resume.", err=True)
+            again = "without --overwrite" if {"--overwrite", "--again"} & set(sys.argv) else "again"
+            resume = f" Run the same command {again} to resume." if _RESUMABLE & set(sys.argv) else ""
+            typer.echo(f"driftlaw: Interrupted.{resume}", err=True)
             raise typer.Exit(TERMINATED if isinstance(stop, SystemExit) else INTERRUPTED) from None
         except BrokenPipeError:  # such as `driftlaw list | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -54,8 +63,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (run, reproduce, report, corrupt, export, check, doctor):
-    app.command()(command)
-app.command("list")(list_command)
+    app.command(cls=Command)(command)
+app.command("list", cls=Command)(list_command)
 for name in ("train", "tune"):
     settings = {"ignore_unknown_options": True}
     app.command(name, hidden=True, add_help_option=False, context_settings=settings)(repository_command(name))
@@ -90,7 +99,7 @@ def main() -> None:
     with warnings.catch_warnings():
         warnings.showwarning = show
         try:
-            app()
+            app(prog_name="driftlaw")
         except (DriftlawError, OSError) as error:
             logging.debug("", exc_info=error)
             typer.echo(f"driftlaw: {error}", err=True)

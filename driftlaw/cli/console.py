@@ -1,4 +1,4 @@
-"""Progress on stderr: bars on a terminal, one line per start and end of a run elsewhere."""
+"""Progress on stderr: bars on a terminal; elsewhere one line per start and end of a run, and one per minute."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from driftlaw.experiments import RunSpec
     from driftlaw.experiments.context import RunResult
+
+LINE_SECONDS = 60.0
+"""Seconds between progress lines of a run without a terminal, such as in the log of a Slurm job."""
 
 
 def progress_bar() -> Progress:
@@ -46,19 +49,30 @@ class RunProgress:
         self._cost = {spec.file_name: cost(spec) if cost else 1.0 for spec in specs}
         self._done = dict.fromkeys(self._cost, 0.0)
         self._tasks: dict[str, tuple[TaskID, int]] = {}  # with the number of steps
+        self._printed_at: dict[str, float] = {}  # time of the last progress line, for runs that made a step
+        self._not_run = 0.0  # cost of what was read from records instead of being run
         self._total = bar.add_task("all runs", total=sum(self._cost.values())) if len(specs) > 1 else None
 
     def started(self, spec: RunSpec, steps: int) -> None:
         """Show the bar of a run, or print that it has started."""
-        self._tasks[spec.file_name] = self._bar.add_task(spec.title, total=steps), steps
-        if self._bar.disable:
-            self._print(f"{spec.title}: started, {steps} steps")
+        if spec.file_name not in self._tasks:
+            self._tasks[spec.file_name] = self._bar.add_task(spec.title, total=steps), steps
+            if self._bar.disable:
+                self._print(f"{spec.title}: started, {steps} steps")
 
     def stepped(self, spec: RunSpec, done: int) -> None:
-        """Advance the bars."""
-        task, steps = self._tasks[spec.file_name]
+        """Advance the bars, or print a line if the last one is a minute old."""
+        (task, steps), now = self._tasks[spec.file_name], time.monotonic()
         self._bar.update(task, completed=done)
         self._advance(spec, done / steps)
+        if spec.file_name not in self._printed_at:
+            self._printed_at[spec.file_name] = now
+            if done > 1:
+                self._not_run += self._cost[spec.file_name] * (done - 1) / steps
+                self._print(f"{spec.title}: resumed after {done - 1} of {steps} steps")
+        elif self._bar.disable and now - self._printed_at[spec.file_name] >= LINE_SECONDS:
+            self._printed_at[spec.file_name] = now
+            self._print(f"{spec.title}: {done} of {steps} steps{self._time_left()}")
 
     def ended(self, result: RunResult) -> None:
         """Remove the bar of a run and print its error and time, or why it failed."""
@@ -73,11 +87,18 @@ class RunProgress:
             record = read_record(result.record)
             error = "no labels" if record.mean_error is None else f"{record.mean_error:.2f} % error"
             outcome = f"{error}, {format_duration(record.timing.get('seconds', 0.0))}"
-        done, total = sum(self._done.values()), sum(self._cost.values())
-        if 0 < done < total:
-            left = (time.monotonic() - self._started_at) * (total - done) / done
-            outcome += f"; about {format_duration(left)} left"
+            if result.spec.file_name not in self._printed_at:
+                self._not_run += self._cost[result.spec.file_name]
+                outcome = f"{error}, from its finished record (--overwrite runs it again)"
+        outcome += self._time_left()
         self._print(f"[{self._ended}/{len(self._cost)}] {result.spec.title}: {outcome}", always=bool(result.problem))
+
+    def _time_left(self) -> str:
+        done, total = sum(self._done.values()), sum(self._cost.values())
+        if not self._not_run < done < total:
+            return ""
+        seconds = (time.monotonic() - self._started_at) * (total - done) / (done - self._not_run)
+        return f"; about {format_duration(seconds)} left"
 
     def _advance(self, spec: RunSpec, fraction: float) -> None:
         self._done[spec.file_name] = fraction * self._cost[spec.file_name]

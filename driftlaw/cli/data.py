@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from driftlaw import paths
-from driftlaw.cli.options import AsJson, DataDir
+from driftlaw.cli.options import AsJson, Command, DataDir, Group
 from driftlaw.errors import DataError, UsageError, unknown_name
 
-app = typer.Typer(name="data", help="List, download and verify datasets.", no_args_is_help=True)
+app = typer.Typer(name="data", cls=Group, help="List, download and verify datasets.", no_args_is_help=True)
 
 # driftlaw.models.PUBLIC_WEIGHTS would import torch.
 _REGISTRY = tomllib.loads((paths.PACKAGE / "models" / "registry.toml").read_text(encoding="utf-8"))
@@ -21,7 +21,7 @@ _WEIGHTS.image_size = (_WEIGHTS.input_size, _WEIGHTS.input_size)
 _TOOL = "'{name}' is made by a tool of the repository. In a checkout of driftlaw, run `{tool}`."
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """List datasets, archives and public weights, and which of them are on this machine.
 
@@ -42,7 +42,7 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     typer.echo(f"Data directory: {paths.data_dir(data_dir)}")
 
 
-@app.command()
+@app.command(cls=Command)
 def get(
     name: Annotated[str, typer.Argument(help="Dataset: cifar10 or cifar100.")],
     data_dir: DataDir = None,
@@ -99,7 +99,7 @@ def make(name: Annotated[str, typer.Argument(help="cifar10-c, cifar100-c or cifa
     raise UsageError(_TOOL.format(name=name, tool=tools[name]))
 
 
-@app.command()
+@app.command(cls=Command)
 def verify(
     name: Annotated[str, typer.Argument(help="Dataset, archive or weights, or a folder with one.")],
     data_dir: DataDir = None,

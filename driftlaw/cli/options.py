@@ -1,9 +1,11 @@
 """Command-line options that several commands share, each with one help text."""
 
+import inspect
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 Preset = Annotated[
     str, typer.Argument(help="Preset name (see `driftlaw list presets`), TOML file, or several combined: A+B.")
@@ -62,10 +64,38 @@ DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="Data directory (default: $DRIFTLAW_DATA, then the user cache).")
 ]
 Jobs = Annotated[int, typer.Option(min=1, help="Number of runs in parallel, each in its own process.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", "--again", help="Re-run and overwrite finished records.")]
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite", "--again", help="Delete existing records of these runs and start again. Omit it to resume."
+    ),
+]
 CheckpointSeconds = Annotated[float, typer.Option(help="Seconds between checkpoints.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the planned runs and exit.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+
+class _ReadableHelp(TyperCommand if TYPE_CHECKING else object):  # type: ignore[misc]
+    """Help without the type `<bool>` of flags, and with paragraphs that fill the terminal."""
+
+    def __init__(self, *args: Any, help: str | None = None, **more: Any) -> None:
+        paragraphs = inspect.cleandoc(help or "").split("\n\n")
+        super().__init__(*args, help="\n\n".join(text.replace("\n", " ") for text in paragraphs), **more)
+
+    def get_params(self, ctx: Any) -> Any:
+        params = super().get_params(ctx)
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return params
+
+
+class Command(_ReadableHelp, TyperCommand):
+    """A command of the command line."""
+
+
+class Group(_ReadableHelp, TyperGroup):
+    """A group of commands, such as `driftlaw data`."""
 
 
 def split_names(text: str | None) -> list[str]:

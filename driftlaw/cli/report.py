@@ -72,6 +72,11 @@ def report(
     from driftlaw.reports import build_report, check_format, make_tables
     from driftlaw.reports.columns import parse_columns
 
+    if format is None and out and out.suffix and out.suffix.lower() not in _FORMAT_OF_SUFFIX:
+        hint = (
+            "For a PDF, write .html and print the page from a browser." if out.suffix == ".pdf" else "Or pass --format."
+        )
+        raise UsageError(f"--out {out}: expected a file name that ends in {', '.join(_FORMAT_OF_SUFFIX)}. {hint}")
     format = format or (out and _FORMAT_OF_SUFFIX.get(out.suffix.lower())) or ("md" if compare else "html")
     names = parse_columns(columns)
     check_format(format, compare=compare, columns=names)

@@ -20,7 +20,7 @@ from driftlaw.hardware import keep_freed_memory
 from driftlaw.methods import make_adapter
 from driftlaw.models import load_model, weights_sha256
 from driftlaw.records import RecordWriter, RunRecord
-from driftlaw.records.jsonl import content_hash
+from driftlaw.records.jsonl import content_hash, read_lines
 from driftlaw.streams import CorruptedStream, make_stream
 
 
@@ -172,7 +172,8 @@ class RunContext:
                     "--overwrite."
                 )
             _rename(compressed.path, ["model"])
-        if listener is not None:
+        written = read_lines(path) if path.exists() else []
+        if listener is not None and not (written and written[-1].get("closing")):
             listener.started(spec, len(stream))
         evaluate = partial(
             evaluation.run,
@@ -191,6 +192,8 @@ class RunContext:
             if not options.replace_incompatible or error.differing == ["device"]:
                 raise
             _rename(path, error.differing)
+            if listener is not None:
+                listener.started(spec, len(stream))
             return evaluate()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from driftlaw.base.find_method import find_method, is_method_file
 from driftlaw.datasets import ARCHIVES, dataset_info
 from driftlaw.errors import UsageError, unknown_name
+from driftlaw.evaluation.metrics import METRICS
 from driftlaw.methods import list_methods, registered_methods
 from driftlaw.records import RunRecord, read_record
 from driftlaw.records.jsonl import content_hash
@@ -169,6 +170,8 @@ def plan_run(
         [('law', 1), ('law', 2)]
     """
     tables, changes = read_preset(preset), parse_assignments(assignments)
+    for name in [name for name in metrics if name not in METRICS]:
+        raise unknown_name("metric", name, METRICS)
     chosen = [_method_name(name.strip()) for name in methods.split(",")] if methods else list(tables.get("methods", {}))
     valid = list_methods()
     chosen = chosen or valid

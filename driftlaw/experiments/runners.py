@@ -132,7 +132,7 @@ class ProcessRunner(Runner):
             try:
                 report = connection.recv()
             except (EOFError, OSError):
-                report = RunResult(spec, problem=_describe_end(process))
+                report = RunResult(spec, problem=_describe_end(process, options.overwrite))
             with self._lock:
                 if isinstance(report, tuple):
                     event, value = report
@@ -154,14 +154,13 @@ class ProcessRunner(Runner):
         return worker
 
 
-def _describe_end(process: SpawnProcess) -> str:
+def _describe_end(process: SpawnProcess, overwrite: bool) -> str:
     process.join()
     code = process.exitcode or 0
     number = code - 128 if code > 128 else -code  # above 128: it saved its state after a signal
     reason = signal.Signals(number).name if number > 0 else f"exit code {code}"
-    return (
-        f"The worker process was terminated ({reason}). Run the same command again to resume from the last checkpoint."
-    )
+    again = "without --overwrite" if overwrite else "again"
+    return f"The worker process was terminated ({reason}). Run the same command {again} to resume its last checkpoint."
 
 
 def _work(connection: Connection, cpu_threads: int) -> None:

@@ -43,6 +43,10 @@ def read_lines(path: Path) -> list[Line]:
         try:
             line = json.loads(text)
         except ValueError as error:
+            if number == 1 and b'"format":"driftlaw' not in text:
+                raise DataError(
+                    f"{path} is not a record of driftlaw. Records are .jsonl or .jsonl.gz files."
+                ) from error
             raise DataError(
                 f"The record is damaged: {path}, line {number} is not JSON ({error}). Delete the file and run again."
             ) from error

@@ -129,7 +129,7 @@ def test_driftlaws_warnings_are_one_line_and_others_have_file_and_line():
 import warnings
 from driftlaw import cli
 from driftlaw.errors import warn_user
-cli.app = lambda: (warn_user("mind the gap"), warnings.warn("from elsewhere", stacklevel=1))
+cli.app = lambda **_: (warn_user("mind the gap"), warnings.warn("from elsewhere", stacklevel=1))
 before = warnings.showwarning
 cli.main()
 assert warnings.showwarning is before
@@ -141,12 +141,47 @@ assert warnings.showwarning is before
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_command_says_how_to_resume(monkeypatch, capsys, number, code):
+def test_an_interrupted_command_ends_with_one_message(monkeypatch, capsys, number, code):
     before = signal.getsignal(number)
     monkeypatch.setattr("driftlaw.cli.list._entries", lambda kind: signal.raise_signal(number))
     assert exit_code_of_main(monkeypatch, "list") == code
-    assert capsys.readouterr().err == "driftlaw: Interrupted. Run the same command to resume.\n"
+    assert capsys.readouterr().err == "driftlaw: Interrupted.\n"
     assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [([], "again"), (["--overwrite"], "without --overwrite"), (["--again"], "without --overwrite")],
+)
+def test_an_interrupted_run_says_how_to_resume(monkeypatch, capsys, options, advice):
+    monkeypatch.setattr("driftlaw.experiments.plan_run", lambda *_, **__: signal.raise_signal(signal.SIGINT))
+    assert exit_code_of_main(monkeypatch, "run", *options) == 130
+    assert capsys.readouterr().err == f"driftlaw: Interrupted. Run the same command {advice} to resume.\n"
+
+
+def test_quiet_is_accepted_after_the_command(monkeypatch):
+    monkeypatch.setenv("DRIFTLAW_QUIET", "")
+    assert exit_code_of_main(monkeypatch, "list", "presets", "-q") == 0
+    assert os.environ["DRIFTLAW_QUIET"] == "1"
+
+
+@pytest.mark.parametrize("words", [[], ["run"], ["data"], ["data", "get"], ["check"]])
+def test_help_shows_no_type_for_flags(monkeypatch, capsys, words):
+    monkeypatch.setattr(sys, "argv", ["driftlaw", *words, "--help"])
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        cli.main()
+    text = capsys.readouterr().out
+    assert "Show this message and exit" in text
+    assert "bool" not in text.lower()
+
+
+def test_help_joins_the_lines_of_a_paragraph(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["driftlaw", "run", "--help"])
+    monkeypatch.setenv("COLUMNS", "300")
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert "records. A record that was made with other weights or by an incompatible" in capsys.readouterr().out
 
 
 def test_quiet_sets_the_environment_variable(monkeypatch, capsys):

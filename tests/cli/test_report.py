@@ -1,4 +1,5 @@
 import json
+import re
 import sys
 
 import pytest
@@ -140,6 +141,24 @@ def test_missing_and_damaged_records_are_data_errors(runs):
         assert isinstance(error, DataError)
         assert error.exit_code == 1
     assert not (runs / "page.html").exists()
+
+
+def test_another_file_is_not_called_a_damaged_record(runs):
+    (runs / "README.md").write_text("# driftlaw\n\nA library.\n")
+    error = invoke("README.md").exception
+    assert isinstance(error, DataError)
+    assert str(error) == "README.md is not a record of driftlaw. Records are .jsonl or .jsonl.gz files."
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("x.pdf", r"ends in \.html, .*For a PDF, write \.html and print"), ("x.txt", "Or pass --format")],
+)
+def test_suffix_without_a_format_is_an_error(runs, name, message):
+    error = invoke("runs", "--out", name).exception
+    assert isinstance(error, UsageError)
+    assert re.search(message, str(error))
+    assert not (runs / name).exists()
 
 
 def test_unfinished_run_is_reported_on_stderr(runs):

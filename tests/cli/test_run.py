@@ -145,11 +145,12 @@ def test_an_interrupted_run_resumes_and_ends_with_the_same_record(weights, tmp_p
     python, _, _, *arguments = command(weights, tmp_path / "interrupted", *INTERRUPTED_RUN)
     interrupted = call([python, "-c", SIGNAL_AFTER_SIX_STEPS, str(int(number)), *arguments])
     assert interrupted.returncode == exit_code, interrupted.stderr
-    assert ("Run the same command to resume." in interrupted.stderr) == (number != signal.SIGKILL)
+    assert ("Run the same command again to resume." in interrupted.stderr) == (number != signal.SIGKILL)
     (record,) = (tmp_path / "interrupted").glob("*.jsonl")
     assert b'"closing"' not in record.read_bytes()
     resumed = call([python, "-m", "driftlaw", *arguments])
     assert resumed.returncode == 0, resumed.stderr
+    assert re.search(r": resumed after \d+ of \d+ steps", resumed.stderr) or number == signal.SIGKILL
     assert without_timings(record) == without_timings(undisturbed)
     assert record.name == undisturbed.name
 
@@ -160,6 +161,10 @@ def test_progress_lines_are_printed_without_a_terminal_unless_quiet(weights, tmp
     assert re.fullmatch(r"\[1/2\] embedded source seed 1: \d+\.\d\d % error, [\d.]+ s; about [\d.]+ s left", lines[1])
     assert lines[2] == "embedded norm seed 1: started, 6 steps"
     assert re.fullmatch(r"\[2/2\] embedded norm seed 1: \d+\.\d\d % error, [\d.]+ s", lines[3])
+    again = call(command(weights, tmp_path, "--methods", "source")).stderr
+    assert re.fullmatch(
+        r"\[1/1\] embedded source seed 1: [\d.]+ % error, from its finished record \(--overwrite .*\)\n", again
+    )
     python, *module, run, preset = command(weights, tmp_path, "--methods", "source")[:5]
     quiet = call([python, *module, "-q", run, preset, *command(weights, tmp_path / "other", "--methods", "source")[5:]])
     assert (quiet.returncode, quiet.stderr) == (0, "")

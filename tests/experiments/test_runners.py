@@ -80,8 +80,7 @@ def test_a_killed_worker_is_reported_and_the_other_runs_continue(weights, tmp_pa
     listener = SendSignal(number)
     first, *others = run_all(specs, RunOptions(tmp_path), listener, jobs=2)
     assert first.problem == (
-        f"The worker process was terminated ({number.name}). Run the same command again to resume from the last "
-        "checkpoint."
+        f"The worker process was terminated ({number.name}). Run the same command again to resume its last checkpoint."
     )
     for result in others:
         record = read_record(result.record)
