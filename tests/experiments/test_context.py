@@ -97,7 +97,7 @@ def test_a_record_of_other_weights_can_be_renamed_and_run_again(tmp_path, compre
     tiny_weights(tmp_path / "changed.safetensors", seed=1)
     with pytest.raises(UsageError, match="differing: model" if not compress else "other weights"):
         run(spec, tmp_path)
-    with pytest.warns(DriftlawWarning, match=r"was made with other weights \(differing: model\)"):
+    with pytest.warns(DriftlawWarning, match=r"was made with other weights or another network \(differing: model\)"):
         record = run(spec, tmp_path, replace_incompatible=True)
     assert record.finished
     assert record.path == spec.record_path(tmp_path)
