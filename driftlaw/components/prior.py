@@ -20,6 +20,7 @@ def correct_prior(logits: Tensor) -> Tensor:
     count, classes = logits.shape
     logits = at_least_float32(logits)  # rounding to 16 bits could change the prediction
     prior = logits.softmax(dim=1).mean(dim=0)
-    smoothing = max(1 / count, 1 / classes) / prior.amax()
+    # sym_max and not max: in torch.export the number of images is a symbol.
+    smoothing: Tensor = torch.sym_max(1 / count, 1 / classes) / prior.amax()
     factor = classes * (prior + smoothing) / (1 + smoothing * classes)
     return logits * factor

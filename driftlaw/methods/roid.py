@@ -112,7 +112,8 @@ class Roid(Adapter, name="roid"):
         minimize_step(loss / (config.batch_size or len(images)), self.optimizer)  # (6)
         parameters = [value.detach() for value in self.trainable_parameters()]
         torch._foreach_lerp_(parameters, self.anchor(parameters), config.source_pull)  # (7)
-        return StepOutput(self._corrected(logits.detach()), {"kept": kept.float().mean()})
+        logits = correct_prior(logits.detach()) if config.prior_correction else logits.detach()  # (8)
+        return StepOutput(logits, {"kept": kept.float().mean()})
 
     def anchor(self, parameters: list[Tensor]) -> list[Tensor]:
         """Return what the updated parameters are pulled to: the source parameters."""
@@ -120,10 +121,8 @@ class Roid(Adapter, name="roid"):
 
     def forward_logits(self, images: Tensor) -> Tensor:
         """Return the logits of the batch with its prior correction."""
-        return self._corrected(self.model(images))
-
-    def _corrected(self, logits: Tensor) -> Tensor:
-        return correct_prior(logits) if self.config.prior_correction else logits  # (8)
+        logits: Tensor = self.model(images)
+        return correct_prior(logits) if self.config.prior_correction else logits
 
 
 class Cmf(Roid, name="cmf"):

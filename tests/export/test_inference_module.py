@@ -26,6 +26,20 @@ def test_single_model_is_copied_and_returns_the_adapters_logits(method):
     assert all(torch.equal(a, b) for a, b in zip(own.parameters(), expected.parameters(), strict=True))
 
 
+@torch.no_grad()
+def test_prior_correction_is_a_part_of_the_extracted_module():
+    adapter = make_adapter("roid", small_model(), {})
+    adapter(images(6))
+    own = extract_model(adapter, images(6))
+    torch.testing.assert_close(own(images(6)), adapter.predict(images(6)))
+    program = torch.export.export(
+        own, (images(6),), dynamic_shapes=({0: torch.export.Dim("batch", min=2)},), strict=False
+    )
+    torch.testing.assert_close(program.module()(images(3)), own(images(3)))
+    plain = make_adapter("roid", small_model(), {"prior_correction": False})
+    assert type(extract_model(plain, images(6))) is type(small_model())
+
+
 class MeanOfTwo(Adapter):
     """Predicts with the mean of two models."""
 
