@@ -68,7 +68,7 @@ class Lame(Adapter, name="lame"):
             count = min(self.config.neighbors + 1, len(features))
             nearest = distances.topk(count, dim=1, largest=False).indices[:, 1:]
             return torch.zeros_like(distances).scatter_(1, nearest, 1.0)
-        sigma = distances.kthvalue(min(self.config.neighbors, len(features)), dim=1).values.mean()
+        sigma = distances.topk(min(self.config.neighbors, len(features)), dim=1, largest=False).values[:, -1].mean()
         return torch.where(sigma > 0, (-0.5 * (distances / sigma).square()).exp(), 0.0)  # (1)
 
 

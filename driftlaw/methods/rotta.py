@@ -17,23 +17,16 @@ from driftlaw.components.teacher import ema_update, make_teacher
 from driftlaw.execution.precision import at_least_float32
 
 
-class Update(NamedTuple):
-    """Host values of one update: the images of the memory, their ages, and the augmentation.
-
-    ``sources`` are indices in the result of `ClassBalancedMemory.pool`.
-    """
-
-    sources: list[int]
-    ages: list[int]
-    augmentation: AugmentParams
-
-
 class Drawn(NamedTuple):
-    """Host values of a step: images of memory and batch, the teacher's logits, the updates, the memory afterwards."""
+    """Host values of a step.
+
+    ``pool`` has the images of the memory and of the batch, ``logits`` are the teacher's. An update has indices in the
+    pool, the ages of these images, and an augmentation. ``slots`` is the memory after the batch.
+    """
 
     pool: Tensor
     logits: Tensor
-    updates: list[Update]
+    updates: list[tuple[list[int], list[int], AugmentParams]]
     slots: MemorySlots
 
 
@@ -102,20 +95,20 @@ class Rotta(Adapter, name="rotta"):
             if (seen + index + 1) % self.config.update_every == 0:
                 filled = slots.filled()
                 sources, ages = [slots.sources[slot] for slot in filled], [slots.ages[slot] for slot in filled]
-                updates.append(Update(sources, ages, AugmentParams.from_generator(self.generator)))
+                updates.append((sources, ages, AugmentParams.from_generator(self.generator)))
         return Plan(host=Drawn(pool, logits, updates, slots))
 
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
         """Train the student on the memory at every update of this batch, and store the new memory."""
         drawn: Drawn = plan.host
         pool, rate = drawn.pool, self.config.statistics_rate
-        for each in drawn.updates:
-            batch = pool[torch.tensor(each.sources, device=pool.device)]
-            weights = torch.sigmoid(-pool.new_tensor(each.ages) / self.config.memory_size)
+        for sources, ages, augmentation in drawn.updates:
+            batch = pool[torch.tensor(sources, device=pool.device)]
+            weights = torch.sigmoid(-pool.new_tensor(ages) / self.config.memory_size)
             with torch.no_grad(), robust_batch_stats(self.teacher, rate):
                 target = self.teacher(batch)  # (1)
             with robust_batch_stats(self.model, rate):
-                predicted = self.model(augment(batch, each.augmentation))  # (2)
+                predicted = self.model(augment(batch, augmentation))  # (2)
                 loss = (weights * soft_cross_entropy(target, predicted, reduction="none")).mean()  # (3)
                 minimize_step(loss, self.optimizer)  # (4)
             ema_update(self.teacher, self.model, self.config.teacher_momentum)  # (5)

@@ -36,7 +36,8 @@ def test_steps_with_captured_passes_are_counted_in_eager_mode():
 
 @needs_gpu
 @pytest.mark.parametrize(
-    "method", ["source", "norm", "tent", "surgical", "autorgn", "law", "cotta", "eta", "rdumb", "cmf"]
+    "method",
+    ["source", "norm", "tent", "surgical", "autorgn", "law", "cotta", "eta", "rdumb", "cmf", "palm", "sar", "lame"],
 )
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_a_captured_step_gives_the_bits_of_the_eager_one(method, precision):
@@ -46,6 +47,7 @@ def test_a_captured_step_gives_the_bits_of_the_eager_one(method, precision):
         "eta": all_kept,
         "rdumb": {"reset_every": 3, **all_kept},
         "cmf": {"consistency": False},
+        "sar": {"entropy_threshold": 2.0},
     }.get(method, {})
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
         eager, captured = (
