@@ -53,8 +53,8 @@ def timing_notes(table: ResultTable) -> list[str]:
     busy = fmt.joined(list(dict.fromkeys(label for label, record in runs if record.busy_machine)))
     load = f"load average up to {max(max(record.load_average) for _, record in runs):.1f}"
     notes = {
-        f"Other processes used the GPU during runs of {shared}: their times are not shown.": shared,
-        f"The machine was busy during runs of {busy} ({load}): their times may be too long.": busy,
+        f"Other processes used the GPU during runs of {shared}: times of these runs are left out.": shared,
+        f"The machine was busy during runs of {busy} ({load}): times of these runs may be too long.": busy,
     }
     return [note for note, labels in notes.items() if labels]
 

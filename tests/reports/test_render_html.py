@@ -174,8 +174,11 @@ def test_busy_machine_is_noted():
     shared.closing["timing"]["shared_gpu"] = True
     for format in ("html", "terminal"):
         text = " ".join(build_report([quiet, busy, shared], format).split())
-        assert "The machine was busy during runs of BN-1 (load average up to 5.2): their times may be too long." in text
-        assert "Other processes used the GPU during runs of LAW: their times are not shown." in text
+        assert (
+            "The machine was busy during runs of BN-1 (load average up to 5.2): times of these runs may be too long."
+            in text
+        )
+        assert "Other processes used the GPU during runs of LAW: times of these runs are left out." in text
     assert "busy" not in build_report([quiet], "html")
 
 
