@@ -15,7 +15,8 @@ from driftlaw._deprecated import renamed_keywords
 from driftlaw.base import Adapter, Batch, Stream
 from driftlaw.base.diagnostics import diagnostics_to_json
 from driftlaw.checkpoints import deferred_interrupts
-from driftlaw.errors import UsageError
+from driftlaw.datasets import FolderImages
+from driftlaw.errors import UsageError, warn_user
 from driftlaw.evaluation.metrics import OnlineMetrics
 from driftlaw.evaluation.resume import ResumableRecord
 from driftlaw.files import imported_file
@@ -187,6 +188,12 @@ class _Evaluation:
             raise UsageError(
                 f"The model has {classes} output classes, but the stream contains label {highest}. Use a model "
                 "trained on this dataset, or a dataset that matches the model."
+            )
+        folders = self.stream.num_classes if isinstance(getattr(self.stream, "dataset", None), FolderImages) else 0
+        if not self.lines and 0 < folders < classes:
+            warn_user(
+                f"The folder has {folders} class folders, but the model has {classes} classes. Label i is the i-th "
+                "folder by name, so errors may be wrong. Add a folder per class, or use images without sub-folders."
             )
         domain = batch.domain
         return {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 import signal
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import driftlaw
-from driftlaw.errors import UsageError
+from driftlaw.errors import DriftlawWarning, UsageError
 from driftlaw.evaluation import run
 from driftlaw.records import read_record, validate_record
 from driftlaw.reports import build_report
@@ -99,6 +101,19 @@ def test_a_dataset_and_a_folder_can_be_run(model, tmp_path):
     record = run(tmp_path, driftlaw.adapt(model, "source"))
     assert record.header["stream"]["dataset"]["name"] == f"folder:{tmp_path}"
     assert record.mean_error is None
+
+
+def test_fewer_class_folders_than_classes_cause_a_warning(model, tmp_path):
+    from PIL import Image
+
+    for name in "abcd":
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (16, 16)).save(tmp_path / name / "1.png")
+    with warnings.catch_warnings(action="error"):
+        run(tmp_path, driftlaw.adapt(model, "source"))
+    shutil.rmtree(tmp_path / "d")
+    with pytest.warns(DriftlawWarning, match="The folder has 3 class folders, but the model has 4 classes"):
+        run(tmp_path, driftlaw.adapt(model, "source"))
 
 
 @pytest.mark.parametrize("killed_after", [1, 2])
