@@ -125,14 +125,16 @@ def _describe_stream(stream: Mapping[str, Any], levels: Sequence[int]) -> str:
     severity, rounds, order, images, size = map(
         stream.get, ("severity", "rounds", "order", "images_per_domain", "batch_size")
     )
-    one_severity = f"severity {value_text(severity)}" if severity is not None else ""
+    clean = list(stream.get("corruptions") or []) == ["clean"]
+    one_severity = f"severity {value_text(severity)}" if severity is not None and not clean else ""
+    corruptions = counted(len(stream["corruptions"]), "corruption") if stream.get("corruptions") else ""
     if order == "dirichlet" and stream.get("concentration") is not None:
         order = f"dirichlet order with concentration {value_text(stream['concentration'])}"
     parts = [
         str(stream["schedule"]),
         f"severities {levels[0]} to {levels[-1]}" if len(levels) > 1 else one_severity,
         f"{rounds} rounds" if rounds not in (None, 1) else "",
-        counted(len(stream["corruptions"]), "corruption") if stream.get("corruptions") else "",
+        "not corrupted" if clean else corruptions,
         f"{counted(images, 'image')} per domain" if images else "",
         f"batch size {size}" if size else "",
         value_text(order) if order else "",
@@ -144,6 +146,6 @@ def _describe_pixels(stream: Mapping[str, Any]) -> str:
     archive, seed = stream.get("archive"), stream.get("corruption_seed")
     if isinstance(archive, Mapping):
         return _with_details("from an archive", _origins([archive]), _short_hash(archive))
-    if not stream.get("pixels"):
+    if not stream.get("pixels") or list(stream.get("corruptions") or []) == ["clean"]:
         return ""
     return _with_details(str(stream["pixels"]), f"corruption seed {seed}" if seed is not None else "")

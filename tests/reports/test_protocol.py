@@ -68,3 +68,10 @@ def test_reset_rule_is_described():
         "reset: to the source model at every domain change"
         in describe_protocol([make_record(header={"reset_on": "domain"})]).line
     )
+
+
+def test_clean_images_have_no_severity_and_no_corruption_seed():
+    line = describe_protocol([make_record(stream={"corruptions": ["clean"]})]).line
+    assert "continual, not corrupted, 200 images per domain" in line
+    assert "severity" not in line
+    assert "corruption seed" not in line
