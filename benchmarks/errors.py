@@ -13,7 +13,7 @@ import driftlaw
 from benchmarks.naive_law import NaiveLaw
 from benchmarks.naive_tent import NaiveTent
 from benchmarks.targets import Variant
-from driftlaw.base import Stream
+from driftlaw.base import Stream, preset_settings
 from driftlaw.errors import UsageError
 from driftlaw.hardware import environment, to_device
 from driftlaw.settings import merge, read_preset
@@ -89,8 +89,8 @@ def _naive_step(method: str, preset: dict[str, Any], seed: int, device: torch.de
 
 def _adapter_step(variant: Variant, preset: dict[str, Any], seed: int, device: torch.device) -> StepFunction:
     """Return a method of driftlaw: settings of the stream's preset, then of the variant's preset, then its own."""
-    below = preset.get("methods", {}).get(variant.method, {})
-    above = read_preset(variant.preset).get("methods", {}).get(variant.method, {}) if variant.preset else {}
+    below = preset_settings(preset, variant.method)
+    above = preset_settings(read_preset(variant.preset), variant.method) if variant.preset else {}
     model = driftlaw.load_model(preset["model"]["weights"]).to(device)
     return driftlaw.adapt(model, variant.method, seed=seed, **merge(merge(below, above), variant.settings))
 

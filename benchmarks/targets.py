@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from benchmarks.models import BenchModel, make_batches, make_train_data
 from benchmarks.naive_law import NaiveLaw
 from benchmarks.naive_tent import NaiveTent
-from driftlaw.base import Adapter
+from driftlaw.base import Adapter, preset_settings
 from driftlaw.components.train_data import TrainData
 from driftlaw.errors import UsageError
 from driftlaw.execution.compile import has_cpp_compiler
@@ -135,9 +135,10 @@ def _reason_to_skip(variant: Variant, device: torch.device) -> str | None:
 
 def resolve_settings(variant: Variant) -> dict[str, Any]:
     """Return the settings of a method: the preset's, then the variant's, then the learning rate of all benchmarks."""
-    preset = read_preset(variant.preset).get("methods", {}).get(variant.method, {}) if variant.preset else {}
-    settings = merge(preset, variant.settings)
     fields = registered_methods()[variant.method].Config.model_fields
+    every_step = {"statistics": "batch"} if "statistics" in fields else {}  # small batches are not collected
+    preset = preset_settings(read_preset(variant.preset), variant.method) if variant.preset else {}
+    settings = merge(every_step | preset, variant.settings)
     return settings | ({"learning_rate": LEARNING_RATE} if "learning_rate" in fields else {})
 
 

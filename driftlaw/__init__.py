@@ -9,7 +9,6 @@ input distribution changes. The main method is Layer-wise Auto-Weighting (LAW, W
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -76,8 +75,8 @@ def adapt(
         std: the standard deviation that belongs to ``mean``.
         inputs: what the adapter receives if ``mean`` and ``std`` are given: ``"normalized"`` images, the batches of
             your loader as they are (default), or images in [0, 1] (``"unit"``). Bytes (uint8) work with both.
-        **settings: settings of the method, which replace those of the preset. For small batches most methods have
-            ``statistics`` (``"batch"``, ``"window"``, ``"mixed"``) and ``minimum_batch``.
+        **settings: settings of the method, which replace those of the preset. Most methods have ``statistics``; its
+            default ``"auto"`` fits every batch size.
 
     Raises:
         UsageError: the method or preset is unknown, a setting is invalid, or the method cannot adapt this model.
@@ -91,6 +90,7 @@ def adapt(
     """
     from torch.utils.data import Dataset
 
+    from driftlaw.base import preset_settings
     from driftlaw.base.find_method import find_method
     from driftlaw.errors import UsageError
     from driftlaw.methods import list_methods, make_adapter
@@ -109,5 +109,5 @@ def adapt(
         train_data = as_image_dataset(train_data)
     given = {"mean": mean, "std": std, "inputs": inputs}
     settings |= {name: value for name, value in given.items() if value is not None}
-    preset_settings: Mapping[str, Any] = read_preset(preset).get("methods", {}).get(kind.name, {}) if preset else {}
-    return make_adapter(kind, model, merge(preset_settings, settings), seed=seed, train_data=train_data)
+    benchmark = preset_settings(read_preset(preset), kind.name) if preset else {}
+    return make_adapter(kind, model, merge(benchmark, settings), seed=seed, train_data=train_data)

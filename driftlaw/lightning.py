@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from driftlaw._deprecated import renamed_keywords
-from driftlaw.base import Adapter
+from driftlaw.base import Adapter, preset_settings
 from driftlaw.errors import UsageError
 from driftlaw.methods import make_adapter
 from driftlaw.settings import merge, read_preset
@@ -44,7 +44,7 @@ class AdaptWhileTesting(Callback):  # type: ignore[misc, valid-type]
         **settings: settings of the method. They override those of the preset.
 
     Example:
-        ``Trainer(callbacks=[AdaptWhileTesting("law", statistics="window")]).test(module, loader)``
+        ``Trainer(callbacks=[AdaptWhileTesting("law", seed=1)]).test(module, loader)``
     """
 
     @renamed_keywords(source="train_data")
@@ -61,8 +61,8 @@ class AdaptWhileTesting(Callback):  # type: ignore[misc, valid-type]
         if IMPORT_ERROR:
             raise UsageError(f"This callback needs Lightning ({IMPORT_ERROR}). Install it: pip install lightning")
         super().__init__()
-        preset_settings = read_preset(preset).get("methods", {}).get(method, {}) if preset else {}
-        self.method, self.settings = method, merge(preset_settings, settings)
+        benchmark = preset_settings(read_preset(preset), method) if preset else {}
+        self.method, self.settings = method, merge(benchmark, settings)
         self.network, self.seed, self.train_data = network, seed, train_data
         self.adapter: Adapter | None = None
         self._replaced: tuple[nn.Module, str, nn.Module] | None = None

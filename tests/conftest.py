@@ -25,6 +25,13 @@ def _restore_thread_count():
         torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True)
+def _every_batch_is_full(request, monkeypatch):
+    """Let methods update on every batch, because tests use few images. Tests of small batches are marked."""
+    if "small_batches" not in request.keywords:
+        monkeypatch.setattr("driftlaw.base.small_batches.FULL_BATCH", 1)
+
+
 @pytest.fixture
 def two_threads(_restore_thread_count):
     """Let torch use two threads, so that a step on a CPU can run two passes in parallel."""

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import driftlaw
+from driftlaw.base import preset_settings
 from driftlaw.datasets import dataset_info
 from driftlaw.errors import UsageError
 from driftlaw.methods import list_methods, registered_methods
@@ -21,7 +22,8 @@ BENCHMARKS = ["cifar10-c", "cifar10-c-wrn40", "cifar100-c", "imagenet-c"]
 @pytest.mark.parametrize("name", list_presets())
 def test_methods_and_their_settings_are_valid(name):
     preset = read_preset(name)
-    assert set(preset) == ({"title", "methods"} if name in OVERLAYS else {"title", "stream", "model", "methods"})
+    expected = {"title", "methods"} | (set() if name in OVERLAYS else {"stream", "model"})
+    assert set(preset) == expected | ({"step"} if name in BENCHMARKS else set())
     assert preset["title"]
     for method, settings in preset["methods"].items():
         assert method in list_methods()
@@ -39,6 +41,15 @@ def test_stream_and_weights_are_valid(name):
     assert dash
     assert trained_on in ("cifar10", "cifar100", "imagenet")
     assert any(info.name.startswith(model) for info in list_models())
+
+
+def test_benchmarks_use_the_statistics_of_each_batch():
+    for name in BENCHMARKS:
+        tables = read_preset(name)
+        for method, kind in registered_methods().items():
+            settings = parse(kind.Config, preset_settings(tables, method), where=method)
+            assert getattr(settings, "statistics", "batch") == "batch"
+            assert "statistics" not in settings.model_dump()
 
 
 def test_benchmarks_compare_the_same_methods():

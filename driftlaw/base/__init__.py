@@ -4,7 +4,7 @@ from driftlaw.base.adapter import Adapter
 from driftlaw.base.diagnostics import DIAGNOSTICS, Monitor
 from driftlaw.base.find_method import find_method
 from driftlaw.base.monitoring import Callback, Summary
-from driftlaw.base.registry import make_adapter, registered_methods
+from driftlaw.base.registry import make_adapter, preset_settings, registered_methods
 from driftlaw.base.small_batches import BatchStatsSettings, ImageWindow
 from driftlaw.base.types import Batch, Domain, StepOutput, Stream
 from driftlaw.execution import ExecutionSettings, Plan
@@ -25,5 +25,6 @@ __all__ = [
     "Summary",
     "find_method",
     "make_adapter",
+    "preset_settings",
     "registered_methods",
 ]

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from driftlaw.base.description import describe_adapter
-from driftlaw.base.inputs import InputConverter, translate_errors
+from driftlaw.base.inputs import InputConverter
 from driftlaw.base.model_copy import check_head, copy_model, unwrap_model
 from driftlaw.base.monitoring import MonitoredState
 from driftlaw.base.outputs import check_logits, like_model_output, model_keywords, split_keywords
 from driftlaw.base.registry import refuse_old_hooks, register
-from driftlaw.base.small_batches import BatchStatsSettings, lacks_variance, make_window, stored_statistics
-from driftlaw.base.state import attributes_of_type, snapshot
+from driftlaw.base.small_batches import make_window
+from driftlaw.base.state import snapshot
+from driftlaw.base.steps import AdapterSteps
 from driftlaw.base.types import StepOutput
-from driftlaw.errors import UsageError, warn_user
+from driftlaw.errors import UsageError
 from driftlaw.execution import ExecutionSettings, Executor, Plan, TwoPassResult
 from driftlaw.execution.compile import run_eagerly
 from driftlaw.execution.locks import ForkSafeRLock
@@ -28,7 +28,7 @@ from driftlaw.execution.two_pass import Augment, Loss, Probe, two_pass
 from driftlaw.settings import Settings
 
 
-class Adapter(MonitoredState, ABC):
+class Adapter(AdapterSteps, MonitoredState, ABC):
     """A model that is updated on the images it predicts: ``adapter(images)`` returns logits and takes one step.
 
     A method writes ``Config``, ``configure``, ``setup``, ``draw`` and ``update``. What it keeps between steps is
@@ -101,7 +101,6 @@ class Adapter(MonitoredState, ABC):
         self.inputs = InputConverter(self.config)
         self._executor = Executor(self.config)
         with torch.inference_mode(False):  # tensors created in inference mode cannot be trained
-            self.window = make_window(self.config)
             self.model = self._executor.convert(copy_model(given, self.inputs.mean_std))
             check_head(self.model)
             self.start_monitoring()
@@ -110,6 +109,7 @@ class Adapter(MonitoredState, ABC):
             self.setup(train_data)
             if self.backward_cost and not any(value.requires_grad for value in self.parameters()):
                 raise UsageError(f"{self.name} found no parameter to train in this model. Use 'source' or 'norm'.")
+            self.window = make_window(self.config, self)
             self._count_steps_on_device()
             self._initial_state = snapshot(self)
         self._executor.compile(self.model)
@@ -195,16 +195,14 @@ class Adapter(MonitoredState, ABC):
         """Predict one batch, update the model on it, and return logits and diagnostics.
 
         A batch with fewer than ``minimum_batch`` images is predicted without an update and does not count as a step.
+        With ``statistics="auto"`` small batches are collected, and the model is updated when they are enough.
         """
         with self._lock:
             images = self.inputs.to_unit(images, self.model)
             steps = self.steps
             with torch.inference_mode(False), torch.enable_grad():
                 images = images.clone() if images.is_inference() else images.detach()
-                output: StepOutput = self._run(self._update_or_predict, images)
-            if self.window is not None:
-                self.window.append(images)
-                output = StepOutput(output.logits[-len(images) :], output.diagnostics)
+                output: StepOutput = self._collect(images) if self._is_small(images) else self._step(images)
             if not isinstance(output, StepOutput):  # a user's method may return something else
                 return output
             check_logits(self, output.logits)
@@ -215,7 +213,7 @@ class Adapter(MonitoredState, ABC):
         """Return logits (n, classes) without updating the model."""
         with self._lock, torch.no_grad():
             images = self.inputs.to_unit(images, self.model)
-            logits: Tensor = self._run(self._predict, images)
+            logits: Tensor = self._run(self._predict_small if self._is_small(images) else self._predict, images)
             return logits[-len(images) :]
 
     def train(self, mode: bool = True) -> Adapter:
@@ -234,55 +232,3 @@ class Adapter(MonitoredState, ABC):
     def execution_info(self) -> dict[str, Any]:
         """Return how steps run on the current device, as plain data for a record."""
         return self._executor.info(self.model)
-
-    # --- steps ---------------------------------------------------------------------------------------------------
-
-    def _dtype(self) -> torch.dtype | None:
-        return next((value.dtype for value in self.model.parameters() if value.is_floating_point()), None)
-
-    def _run(self, call: Callable[[Tensor], Any], images: Tensor) -> Any:
-        batch = images if self.window is None else self.window.pad(images)
-        generators = list(attributes_of_type(self, torch.Generator).values())
-        context = self._executor.context(images, self._dtype() or images.dtype)
-        with context, translate_errors(images, self.model, self.name):
-            return self._executor.run(call, batch, self, generators)
-
-    def _update_or_predict(self, images: Tensor) -> StepOutput:
-        least = getattr(self.config, "minimum_batch", 1)
-        if len(images) < least:
-            what = "The batch" if self.window is None else "The batch with its window"
-            return self._predict_only(images, f"{what} has {len(images)} images, fewer than minimum_batch={least}.")
-        try:
-            output: StepOutput = self._executor.step(self.update, images, self.draw(images), self.model)
-        except ValueError as error:
-            if not lacks_variance(error):
-                raise
-            return self._predict_only(images, "A single value per channel has no variance (feature maps of 1×1).")
-        self.steps += 1
-        uses_batch_only = isinstance(self.config, BatchStatsSettings) and self.window is None
-        if len(images) == 1 and uses_batch_only and any(isinstance(m, _BatchNorm) for m in self.model.modules()):
-            self._warn_once(
-                "small batch",
-                "The statistics of a single image are poor. Set statistics='window', and a minimum_batch.",
-            )
-        return output
-
-    @torch.no_grad()
-    def _predict_only(self, images: Tensor, reason: str) -> StepOutput:
-        self._warn_once("small batch", f"{reason} The model predicted without updating.")
-        return StepOutput(self._predict(images))
-
-    def _predict(self, images: Tensor) -> Tensor:
-        """Return ``forward_logits``, with stored statistics if the images have none of their own."""
-        try:
-            return self.forward_logits(images)
-        except ValueError as error:
-            if not lacks_variance(error):
-                raise
-        with stored_statistics(self):
-            return self.forward_logits(images)
-
-    def _warn_once(self, topic: str, text: str) -> None:
-        if topic not in self._warned:
-            self._warned.add(topic)
-            warn_user(text)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from driftlaw.base.small_batches import BatchStatsSettings
 from driftlaw.errors import UsageError, unknown_name
-from driftlaw.settings import parse
+from driftlaw.settings import merge, parse
 
 if TYPE_CHECKING:
     from driftlaw.base.adapter import Adapter
@@ -36,6 +37,21 @@ def refuse_old_hooks(kind: type[Adapter]) -> None:
             f"{kind.__name__} defines hooks of driftlaw 0.1 ({renamed}). Rename them as the migration guide in "
             "CHANGELOG.md shows."
         )
+
+
+def preset_settings(tables: Mapping[str, Any], method: str) -> dict[str, Any]:
+    """Return the settings of a method in a preset: those of its table [step], then those of [methods.NAME].
+
+    Settings of batch statistics in [step] are left out for methods that do not have them.
+
+    Args:
+        tables: the tables of the preset, or a part of them.
+        method: name of the method.
+    """
+    fields = _methods[method].Config.model_fields if method in _methods else {}
+    common = tables.get("step", {}).items()
+    shared = {name: value for name, value in common if name in fields or name not in BatchStatsSettings.model_fields}
+    return merge(shared, tables.get("methods", {}).get(method, {}))
 
 
 def make_adapter(

@@ -182,7 +182,8 @@ def _differing_settings(config: Settings, saved: Mapping[str, Any]) -> list[str]
     to_json = TypeAdapter(Any).dump_python
     fields = type(config).model_fields
     own = {name: to_json(getattr(config, name), mode="json") for name in fields}
-    then = {name: saved.get(name, to_json(entry.get_default(), mode="json")) for name, entry in fields.items()}
+    absent = {name: to_json(entry.get_default(), mode="json") for name, entry in fields.items()}
+    then = absent | getattr(config, "value_if_absent", {}) | {name: saved[name] for name in fields if name in saved}
     return [f"{name} ({then[name]} saved, {own[name]} here)" for name in own if then[name] != own[name]]
 
 

@@ -9,8 +9,11 @@ VIEW_ERRORS = ("view size is not compatible", "Cannot view a tensor")  # of Tens
 def use_channels_last(mode: str, model: nn.Module) -> bool:
     """Return True if a network should use channels-last: if ``mode`` is ``on``, or ``auto`` and it is faster.
 
-    float64 networks keep their format, because it changes the last digits.
+    float64 networks keep their format, because it changes the last digits. So do networks with GroupNorm: torch 2.13
+    crashes on a CPU in the backward pass of a channels-last GroupNorm whose input needs no gradient.
     """
+    if mode == "auto" and any(isinstance(layer, nn.GroupNorm) for layer in model.modules()):
+        return False
     weights = [layer.weight for layer in model.modules() if isinstance(layer, nn.Conv2d)]
     faster = mode == "auto" and any(weight.dtype != torch.float64 for weight in weights)
     return bool(weights) and (mode == "on" or faster)

@@ -1,5 +1,6 @@
 """Settings of all methods: input normalisation, precision, memory format, CUDA graphs, parallel passes, compilation."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, SerializerFunctionWrapHandler, model_serializer
@@ -37,12 +38,14 @@ class ExecutionSettings(InputSettings):
     """How the steps of a method run. The defaults are safe and fast on every device.
 
     Settings named in ``omit_if_default`` are not written to records and saved states while they have their default
-    value. Records of different versions therefore stay comparable.
+    value. Records of different versions therefore stay comparable. If a default has changed since, ``value_if_absent``
+    holds the earlier one, which is the value that is not written.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset(
         {"mean", "std", "inputs", "precision", "channels_last", "capture", "overlap", "compiled"}
     )
+    value_if_absent: ClassVar[Mapping[str, Any]] = {}
 
     precision: Literal["auto", "float32", "bf16"] = "auto"
     """Precision of the passes through the model. ``bf16`` runs them under autocast. ``auto`` does so on a GPU that
@@ -62,6 +65,7 @@ class ExecutionSettings(InputSettings):
     @model_serializer(mode="wrap")
     def _omit_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         defaults = {name: type(self).model_fields[name].default for name in self.omit_if_default}
+        defaults.update(self.value_if_absent)
         return {
             name: value
             for name, value in serialize(self).items()

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from driftlaw.base import preset_settings
 from driftlaw.errors import DataError, UsageError, combined_error, unknown_name
 from driftlaw.experiments.run_spec import RunSpec, preset_with_weights, resolve_weights
 from driftlaw.records.tuning_file import read_tuning
@@ -125,7 +126,7 @@ def plan_experiment(
             if tuned and experiment.with_tuned:
                 variants.append((LAW, f"{row.label} tuned on held-out corruptions".strip(), tuned, True))
             for method, label, changes, is_tuned in variants:
-                settings = merge(preset["methods"].get(row.settings_from or method, {}), changes)
+                settings = merge(preset_settings(preset, row.settings_from or method), changes)
                 parts = (stream, merge(preset["model"], row.model), None, tuple(metrics), name, label, is_tuned)
                 if method in methods:
                     specs += [RunSpec(dataset, method, settings, seed, *parts) for seed in seeds]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from driftlaw.base import preset_settings
 from driftlaw.base.find_method import find_method, is_method_file
 from driftlaw.datasets import ARCHIVES, dataset_info
 from driftlaw.errors import UsageError, unknown_name
@@ -76,7 +77,9 @@ class RunSpec:
     @property
     def file_name(self) -> str:
         """File name of the record, different for every combination of stream, model and settings."""
-        parts: list[Any] = [self.stream, self.model, self.settings]
+        # Records of versions without statistics='auto' have the same names.
+        settings = {name: value for name, value in self.settings.items() if (name, value) != ("statistics", "batch")}
+        parts: list[Any] = [self.stream, self.model, settings]
         if self.train_data and self.needs_train_data:
             parts.append(self.train_data)
         if self.metrics:
@@ -207,13 +210,13 @@ def plan_run(
         raise UsageError(
             f"The preset {preset} does not name weights. Add them under [model], or pass --set model.weights=PATH."
         )
-    common = merge(tables.get("step", {}), changes.pop("step", {}))
+    tables["step"] = merge(tables.get("step", {}), changes.pop("step", {}))
     for name in [*chosen, *changes]:
         if name not in valid:
             raise unknown_name("method", name, valid if name in chosen else [*valid, "step", "stream", "model"])
     name, specs = Path(preset).stem if data is None else data.resolve().name, []
     for method in chosen:
-        settings = merge(merge(common, tables.get("methods", {}).get(method, {})), changes.get(method, {}))
+        settings = merge(preset_settings(tables, method), changes.get(method, {}))
         parts = (stream, model_table, train_data, tuple(metrics))
         specs += [RunSpec(name, method, settings, seed, *parts) for seed in parse_seeds(seeds)]
     _check_train_split_exists(specs)

@@ -92,7 +92,7 @@ def export_adapter(
     if calibration_images is not None:
         images = adapter.inputs.to_unit(calibration_images, adapter.model, check_dtype=False)
     elif window is not None and window.filled:
-        images = window.images[-window.filled :]
+        images = window.recent
     else:
         raise UsageError(
             "An exported model needs fixed BatchNorm statistics. Pass calibration_images, for example the last few "

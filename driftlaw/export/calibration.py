@@ -67,7 +67,7 @@ def choose_calibration(
     window = adapter.window if adapter is not None else None
     if window is not None and window.filled:
         note = f"No --calibrate given. Statistics are computed from the last {window.filled} images in the window."
-        return Calibration(window.images[-window.filled :].to(device), "calibration", "the adapter's window", note)
+        return Calibration(window.recent.to(device), "calibration", "the adapter's window", note)
     note = "" if own_statistics else "No --calibrate given. BatchNorm layers keep the statistics of training."
     if adapter is not None and note:
         note += " The adapter used others, so images of its stream would give more accurate predictions."

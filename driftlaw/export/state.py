@@ -59,7 +59,8 @@ def restore_adapter(model: nn.Module, state: Mapping[str, Any]) -> Adapter:
         raise unknown_name("method", method, sorted(registered_methods()))
     # Execution settings do not affect the logits, and this machine may not support them.
     unused = ExecutionSettings.model_fields.keys() - InputSettings.model_fields.keys()
-    settings = {key: value for key, value in extra["config"].items() if key not in unused}
+    config = {**getattr(registered_methods()[method].Config, "value_if_absent", {}), **extra["config"]}
+    settings = {key: value for key, value in config.items() if key not in unused}
     needs_data = registered_methods()[method].needs_train_data
     train_data = UnusedTrainData(find_head(model).out_features) if needs_data else None
     adapter = make_adapter(method, model, settings, train_data=train_data)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from driftlaw.base import Adapter, Batch, Domain, Plan, StepOutput, Stream
+from driftlaw.base import Adapter, Batch, BatchStatsSettings, Domain, Plan, StepOutput, Stream
 from driftlaw.base.find_method import Method, find_method
 from driftlaw.datasets import ArrayImages
 from driftlaw.models import build_model
@@ -30,9 +30,10 @@ class MethodUnderTest:
 
     @classmethod
     def create(cls, method: Method, settings: Mapping[str, Any] | None = None) -> MethodUnderTest:
-        """Find the method and validate its settings."""
+        """Find the method and validate its settings. Without other settings, every batch is an update."""
         kind = find_method(method)
-        return cls(kind, parse(kind.Config, settings or {}, where=f"method {kind.name}"))
+        defaults = {"statistics": "batch"} if issubclass(kind.Config, BatchStatsSettings) else {}
+        return cls(kind, parse(kind.Config, defaults | dict(settings or {}), where=f"method {kind.name}"))
 
     def adapter(self, model: nn.Module | None = None, *, seed: int = 0, config: Settings | None = None) -> Adapter:
         """Return a new adapter around ``model``, or around a tiny Wide ResNet if None."""

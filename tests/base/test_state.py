@@ -112,7 +112,7 @@ def test_a_state_that_does_not_fit_because_of_settings_names_them():
         pytest.warns(UserWarning, match="other settings"),
         pytest.raises(UsageError, match=r"other settings \(statistics \(window saved, batch here\)\) and does not fit"),
     ):
-        driftlaw.adapt(tiny_model(), "norm").load_state_dict(saved)
+        driftlaw.adapt(tiny_model(), "norm", statistics="batch").load_state_dict(saved)
 
 
 def test_a_loaded_state_is_a_copy(adapter):
