@@ -113,6 +113,49 @@ def errors(
 
 
 @app.command()
+def batch_sizes(
+    sizes: Annotated[str, typer.Option(help="Comma-separated batch sizes.")] = "1,2,4,8,16,32,64,200",
+    methods: options.Methods = "source,norm,tent,law",
+    corruptions: Annotated[str, typer.Option(help="benchmark (fifteen), held_out, or one corruption.")] = "benchmark",
+    statistics: Annotated[str, typer.Option(help="Setting of the methods: auto, batch, window or mixed.")] = "auto",
+    limit: Annotated[int | None, typer.Option(help="Maximum number of images per domain (default: all).")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of stream and adapter.")] = 1,
+    device: options.Device = "auto",
+    out: options.Out = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Error of methods with their defaults for several batch sizes, on the embedded images and model.
+
+    Example: python -m benchmarks batch-sizes --limit 400 --out results/bench/batch-sizes.json
+
+    To choose settings: python -m benchmarks batch-sizes --corruptions held_out --sizes 1,8 --methods norm
+    """
+    from benchmarks.batch_sizes import measure_batch_sizes
+    from driftlaw.errors import unknown_name
+    from driftlaw.hardware import pick_device
+    from driftlaw.methods import list_methods
+
+    numbers, names = options.split_numbers("--sizes", sizes), options.split_names(methods)
+    for name in names:
+        if name not in list_methods():
+            raise unknown_name("method", name, list_methods())
+
+    def measure(on_progress: ProgressCallback) -> dict[str, Any]:
+        return measure_batch_sizes(
+            numbers,
+            names,
+            corruptions=corruptions,
+            statistics=statistics,
+            limit=limit,
+            seed=seed,
+            device=pick_device(device),
+            on_progress=on_progress,
+        )
+
+    report_result(measure, len(numbers) * len(names), out, as_json)
+
+
+@app.command()
 def compare(
     other: Annotated[Path, typer.Option(help="Root of the other checkout.")],
     targets: Annotated[

@@ -92,7 +92,8 @@ def _adapter_step(variant: Variant, preset: dict[str, Any], seed: int, device: t
     below = preset_settings(preset, variant.method)
     above = preset_settings(read_preset(variant.preset), variant.method) if variant.preset else {}
     model = driftlaw.load_model(preset["model"]["weights"]).to(device)
-    return driftlaw.adapt(model, variant.method, seed=seed, **merge(merge(below, above), variant.settings))
+    settings = {"statistics": "batch"} | merge(merge(below, above), variant.settings)  # as the naive implementations
+    return driftlaw.adapt(model, variant.method, seed=seed, **settings)
 
 
 def _online_error(step: StepFunction, stream: Stream, device: torch.device, is_adapter: bool) -> float:

@@ -26,6 +26,7 @@ TITLES = {
     "corruptions": "Speed of corruptions",
     "corruptions-full": "Time to corrupt a whole benchmark",
     "errors": "Error of the naive implementations and of driftlaw",
+    "batch-sizes": "Error by batch size",
     "compare": "Step times of two checkouts",
 }
 

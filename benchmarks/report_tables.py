@@ -191,6 +191,21 @@ def _error_tables(record: Record) -> Iterator[BenchTable]:
     yield BenchTable(f"{record['preset']}, seeds {record['seeds']}", ("", "error in %"), lines)
 
 
+def _batch_size_tables(record: Record) -> Iterator[BenchTable]:
+    sizes = list(dict.fromkeys(row["batch_size"] for row in record["rows"]))
+    by_method: dict[str, dict[int, Record]] = {}
+    for row in record["rows"]:
+        by_method.setdefault(row["method"], {})[row["batch_size"]] = row
+    head = ("", *(f"batch of {size}" for size in sizes))
+    for key, title, digits in (("error", "error in %", 1), ("images_per_second", "images per second", 0)):
+        lines = [
+            (method, *(f"{found[size][key]:,.{digits}f}" for size in sizes)) for method, found in by_method.items()
+        ]
+        yield BenchTable(
+            f"{record['corruptions']} corruptions, statistics='{record['statistics']}': {title}", head, lines
+        )
+
+
 def _compare_tables(record: Record) -> Iterator[BenchTable]:
     names = {
         name: f"{name} ({checkout['commit'] or checkout['folder']})" for name, checkout in record["checkouts"].items()
@@ -221,6 +236,7 @@ TABLES: dict[str, Callable[[Record], Iterable[BenchTable]]] = {
     "corruptions": _corruption_tables,
     "corruptions-full": _full_corruption_tables,
     "errors": _error_tables,
+    "batch-sizes": _batch_size_tables,
     "compare": _compare_tables,
 }
 """Functions that make tables, by the value of the record key ``bench``."""

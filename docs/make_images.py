@@ -21,7 +21,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from PIL import Image
-from record_tables import ROOT, TITLES, load, step_milliseconds
+from record_tables import ROOT, TITLES, batch_size_errors, load, step_milliseconds
 
 from driftlaw.corruptions import corrupt, list_corruptions
 from driftlaw.corruptions.contact_sheet import contact_sheet
@@ -130,16 +130,13 @@ def spread_labels(axes: plt.Axes, points: dict[str, tuple[float, float]], gap: f
 
 
 def batch_sizes() -> None:
-    """Error against the batch size, with batch statistics."""
+    """Error against the batch size with default settings; dashed with batch statistics."""
     figure, axes = plt.subplots(figsize=(6.4, 3.2))
-    sizes = [1, 4, 16, 64, 200]
-    for method in ("source", "norm", "tent", "law"):
-        errors = {
-            record.header["stream"]["batch_size"]: record.mean_error
-            for record in load("stress/embedded", schedule="continual", order="shuffled")
-            if record.method == method
-        }
-        axes.plot(sizes, [errors[size] for size in sizes], color=COLORS[method], marker="o", label=TITLES[method])
+    for method, errors in batch_size_errors("bench/batch-sizes.json")[1].items():
+        axes.plot(list(errors), list(errors.values()), color=COLORS[method], marker="o", label=TITLES[method])
+        sizes = list(errors)
+    for method, errors in batch_size_errors("bench/batch-sizes-batch.json")[1].items():
+        axes.plot(list(errors), list(errors.values()), color=COLORS[method], linestyle="--", linewidth=1)
     axes.set_xscale("log")
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.minorticks_off()

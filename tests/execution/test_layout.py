@@ -49,7 +49,9 @@ def test_both_formats_give_the_same_logits_up_to_rounding():
 
 def test_networks_with_group_norm_stay_contiguous_and_can_be_adapted():
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 4))
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 4)
+    )
     adapter = driftlaw.adapt(model, "tent")  # only norm layers are trained, so the input of the first needs no gradient
     assert adapter(torch.rand(8, 3, 16, 16)).isfinite().all()
     assert not adapter.execution_info()["channels_last"]
