@@ -96,7 +96,7 @@ def export_adapter(
     else:
         raise UsageError(
             "An exported model needs fixed BatchNorm statistics. Pass calibration_images, for example the last few "
-            "hundred images of the stream. An adapter with statistics='window' uses the images in its window."
+            "hundred images of the stream. An adapter with statistics='auto' uses its most recent images."
         )
     images = images.to(like.device, like.dtype)
     model = extract_model(adapter, images)
