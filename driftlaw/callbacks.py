@@ -61,7 +61,9 @@ class CsvWriter:
 
 
 class TensorBoardWriter:
-    """Writes a chart per number of ``scalars``, grouped by diagnostic; ``tensorboard --logdir log_dir`` shows them.
+    """Writes a chart per number of ``scalars`` for TensorBoard; ``tensorboard --logdir log_dir`` shows them.
+
+    Single numbers are in the group ``adaptation``. Each vector has a group of its own.
 
     Args:
         log_dir: directory of the run.
@@ -83,7 +85,7 @@ class TensorBoardWriter:
         """Add a point to every chart, if the step is to be written."""
         if (adapter.steps - 1) % self._every == 0:
             for name, value in scalars(adapter, output).items():
-                self._writer.add_scalar(name, value, adapter.steps)
+                self._writer.add_scalar(name if "/" in name else f"adaptation/{name}", value, adapter.steps)
 
     def close(self) -> None:
         """Write what is pending and close the file."""

@@ -92,7 +92,7 @@ def test_tensorboard_has_a_chart_per_number(tmp_path):
     outputs = [adapter.step(make_images(index)) for index in range(4)]
     writer.close()
     events = loading.EventAccumulator(str(tmp_path)).Reload()
-    points = events.Scalars("entropy")
+    points = events.Scalars("adaptation/entropy")
     assert [point.step for point in points] == [1, 3]
     expected = [float(output.diagnostics["entropy"]) for output in outputs[::2]]
     assert [point.value for point in points] == pytest.approx(expected, rel=1e-5)

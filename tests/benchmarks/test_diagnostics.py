@@ -23,6 +23,6 @@ def test_values_per_step_are_counted_and_baselines_skipped():
     )
     record = diagnostics_overhead(plan, Repetitions(rounds=2, steps=1, warm_up=1))
     law, tent = record["rows"]
-    assert law["numbers"] == model.tensors - 2  # all but weight and bias of the head
-    assert tent["numbers"] == 0
+    assert tent["numbers"] == 12  # entropy, number of predicted classes, and the shares of ten classes
+    assert law["numbers"] == 12 + model.tensors - 2  # the weight of each tensor but those of the head
     assert json.loads(json.dumps(record)) == record
