@@ -122,8 +122,8 @@ def _describe_batch(batch: Any) -> str:
 def _shape_problems(images: Tensor, model: nn.Module) -> list[str]:
     shape = tuple(images.shape)
     first = first_convolution(model)
-    expected = [first.in_channels] if first else [1, 3, 4]
-    is_last = images.ndim in (3, 4) and shape[-1] in expected and shape[-3] not in expected
+    is_last = images.ndim in (3, 4) and shape[-1] in (1, 3, 4) and shape[-3] > 4
+    is_last = is_last and (first is None or first.in_channels != shape[-3])
     if images.ndim == 3:
         remedy = "images.permute(2, 0, 1).unsqueeze(0)" if is_last else "images.unsqueeze(0)"
         return [f"shape {shape}: expected (n, channels, height, width); for a single image use {remedy}"]
@@ -131,7 +131,7 @@ def _shape_problems(images: Tensor, model: nn.Module) -> list[str]:
         return [f"shape {shape}: expected (n, channels, height, width)"]
     if images.numel() == 0:
         return [f"shape {shape}: the batch is empty; skip it"]
-    if is_last and min(shape[1:3]) > 4:
+    if is_last:
         return [f"shape {shape}: expected (n, channels, height, width); use images.permute(0, 3, 1, 2)"]
     return []
 

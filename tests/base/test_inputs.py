@@ -72,6 +72,11 @@ def test_values_slightly_outside_are_accepted(adapter):
     adapter(make_images() * 1.0005)
 
 
+def test_many_channels_of_narrow_images_are_not_taken_for_channels_last():
+    model = nn.Sequential(nn.Conv2d(12, 4, 1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 48, 4))
+    assert driftlaw.adapt(model, "norm")(torch.rand(2, 12, 16, 3)).shape == (2, 4)
+
+
 def test_bytes_are_divided_by_255(adapter):
     pixels = (make_images() * 255).byte()
     assert torch.equal(adapter.predict(pixels), adapter.predict(pixels.float() / 255))

@@ -82,6 +82,7 @@ def test_finished_record_reads_plain_and_compressed_records_but_no_unfinished_on
     [
         (["law=3"], "law.SETTING=3"),
         (["tau=0.6"], r"--set tau=0\.6 does not say .* Write law\.tau=0\.6\."),
+        (["lr=0.6"], r"Write law\.lr=0\.6\."),
         (["severity=3"], r"Write stream\.severity=3\."),
         (["model.wieghts=x"], "Did you mean 'weights'"),
         (["laww.tau=0.6"], "Did you mean 'law'"),
