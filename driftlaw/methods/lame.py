@@ -51,7 +51,7 @@ class Lame(Adapter, name="lame"):
         """Return the logarithms of the corrected probabilities."""
         logits, features = logits_and_features(self.model, images)
         with autocast_disabled(features):
-            affinities = self._affinities(F.normalize(features, dim=1))
+            affinities = affinity_matrix(F.normalize(features, dim=1), self.config.affinity, self.config.neighbors)
             log_probabilities = (at_least_float32(logits).softmax(dim=1) + 1e-10).log()  # 1e-10: as in the paper's code
             return propagate(log_probabilities, affinities, self.config.iterations).to(logits.dtype)
 
@@ -59,17 +59,18 @@ class Lame(Adapter, name="lame"):
         """Predict the batch and correct the predictions."""
         return StepOutput(self.forward_logits(images))
 
-    def _affinities(self, features: Tensor) -> Tensor:
-        if self.config.affinity == "linear":
-            return features @ features.T
-        distances = torch.cdist(features, features, compute_mode="donot_use_mm_for_euclid_dist")  # exact near 0
-        if self.config.affinity == "knn":
-            distances.fill_diagonal_(-1)  # the image itself comes first, and is left out
-            count = min(self.config.neighbors + 1, len(features))
-            nearest = distances.topk(count, dim=1, largest=False).indices[:, 1:]
-            return torch.zeros_like(distances).scatter_(1, nearest, 1.0)
-        sigma = distances.topk(min(self.config.neighbors, len(features)), dim=1, largest=False).values[:, -1].mean()
-        return torch.where(sigma > 0, (-0.5 * (distances / sigma).square()).exp(), 0.0)  # (1)
+
+def affinity_matrix(features: Tensor, kind: str, neighbors: int) -> Tensor:
+    """Return W (n, n) of features (n, d) of length 1; see the setting ``affinity``."""
+    if kind == "linear":
+        return features @ features.T
+    distances = torch.cdist(features, features, compute_mode="donot_use_mm_for_euclid_dist")  # exact near 0
+    if kind == "knn":
+        distances.fill_diagonal_(-1)  # the image itself comes first, and is left out
+        nearest = distances.topk(min(neighbors + 1, len(features)), dim=1, largest=False).indices[:, 1:]
+        return torch.zeros_like(distances).scatter_(1, nearest, 1.0)
+    sigma = distances.topk(min(neighbors, len(features)), dim=1, largest=False).values[:, -1].mean()
+    return torch.where(sigma > 0, (-0.5 * (distances / sigma).square()).exp(), 0.0)  # (1)
 
 
 def propagate(log_probabilities: Tensor, affinities: Tensor, iterations: int) -> Tensor:

@@ -13,7 +13,7 @@ from driftlaw.methods import make_adapter
 from tests.export.small_model import images, small_model
 
 
-@pytest.mark.parametrize("method", ["source", "norm", "tent", "cotta", "adacontrast"])
+@pytest.mark.parametrize("method", ["source", "norm", "tent", "cotta", "adacontrast", "palm", "sar", "deyo", "rotta"])
 @torch.no_grad()
 def test_single_model_is_copied_and_returns_the_adapters_logits(method):
     adapter = make_adapter(method, small_model(), {"augmentations": 2} if method == "cotta" else {})
@@ -21,7 +21,7 @@ def test_single_model_is_copied_and_returns_the_adapters_logits(method):
     own = extract_model(adapter, images(6))
     torch.testing.assert_close(own(images(6)), adapter.predict(images(6)))
     assert type(own) is type(small_model())
-    expected = adapter.teacher if method == "cotta" else adapter.model
+    expected = adapter.teacher if method in ("cotta", "rotta") else adapter.model
     assert own is not expected
     assert all(torch.equal(a, b) for a, b in zip(own.parameters(), expected.parameters(), strict=True))
 
@@ -38,6 +38,13 @@ def test_prior_correction_is_a_part_of_the_extracted_module():
     torch.testing.assert_close(program.module()(images(3)), own(images(3)))
     plain = make_adapter("roid", small_model(), {"prior_correction": False})
     assert type(extract_model(plain, images(6))) is type(small_model())
+
+
+@torch.no_grad()
+def test_correction_of_lame_is_a_part_of_the_extracted_module():
+    adapter = make_adapter("lame", small_model(), {})
+    own = extract_model(adapter, images(6))
+    torch.testing.assert_close(own(images(6)), adapter.predict(images(6)))
 
 
 class MeanOfTwo(Adapter):
