@@ -68,8 +68,10 @@ class InputConverter:
 
     def from_unit(self, images: Tensor, model: nn.Module) -> Tensor:
         """Return images in [0, 1] as the caller passes them: the inverse of ``to_unit``."""
-        mean, std = (getattr(model, name, torch.zeros(())).to(images) for name in INPUT_BUFFERS)
-        return (images - mean) / std if self.normalized else images
+        if not self.normalized:
+            return images
+        mean, std = (getattr(model, name).to(images) for name in INPUT_BUFFERS)
+        return (images - mean) / std
 
     def value_problems(self, extremes: Tensor, *, first: bool = False) -> list[str]:
         """Return the problems of a batch with these lowest and highest values (2,), or (2, channels), on the CPU."""
