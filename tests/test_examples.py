@@ -24,7 +24,7 @@ NEEDS = {
 PRINTS = {
     "plain_pytorch.py": "LAW: ",
     "own_image_folder.py": "law: 200 images of 10 classes, ",
-    "video_frames.py": "300 frames, ",
+    "video_frames.py": "300 frames, 2 updates, ",
     "lightning_module.py": "LAW: ",
     "timm_resnet18.py": "3 updates, logits (16, 10)",
     "hf_image_classifier.py": "4 updates, logits (16, 10)",
