@@ -48,6 +48,10 @@ def export(
         ),
     ] = None,
     images: Annotated[int, typer.Option(min=1, help="Maximum number of calibration images.")] = 256,
+    image_size: Annotated[
+        int | None,
+        typer.Option(help="Height and width of images, for a network that does not state it (default: 224)."),
+    ] = None,
     device: Annotated[str, typer.Option(help="Device that the file is for: cpu, cuda, …")] = "cpu",
     data_dir: DataDir = None,
     as_json: AsJson = False,
@@ -64,7 +68,7 @@ def export(
 
     driftlaw export adapter.pt camera.onnx --network wrn_16_1-cifar10 --calibrate embedded --images 512
 
-    driftlaw export mynet.py:make camera.pt2 --checkpoint mynet.pth
+    driftlaw export mynet.py:make camera.pt2 --checkpoint mynet.pth --image-size 32
     """
     from driftlaw.export import export_adapter, export_model, find_format
     from driftlaw.export.calibration import choose_calibration
@@ -72,6 +76,8 @@ def export(
 
     find_format(out)
     source_model, adapter = _load(weights, state, network, checkpoint, normalize, data_dir)
+    if image_size is not None:
+        source_model.info = {**getattr(source_model, "info", {}), "input_size": image_size}  # type: ignore[assignment]
     target = pick_device(device)
     calibration = choose_calibration(source_model, adapter, calibrate, images, device=target, data_dir=data_dir)
     if calibration.note:

@@ -58,7 +58,7 @@ def reproduce(
     If CIFAR-10-C is not available at all, the experiment runs on the small embedded dataset and model instead; those
     numbers cannot be compared with the paper.
 
-    LAW gets a second row if `driftlaw tune` has written OUT/tuning/DATASET.json (with --model: DATASET-MODEL.json).
+    LAW gets a second row if `driftlaw tune` has written OUT/tuning/DATASET.json (with --network: DATASET-NETWORK.json).
 
     For example:
 

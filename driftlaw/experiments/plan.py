@@ -89,7 +89,7 @@ def plan_execution(
     if model is not None:
         weights = resolve_weights(model)
         if problem := inventory.model(weights).problem:
-            raise UsageError(f"--model {model}: {problem}")  # no fallback for what the user named
+            raise UsageError(f"--network {model}: {problem}")  # no fallback for what the user named
         changed = []
         for spec in specs:
             missing = has_fallback(spec) and bool(inventory.stream(spec).problem)

@@ -124,7 +124,7 @@ class RunSpec:
 
 
 def resolve_weights(model: str) -> str:
-    """Return the weights for ``--model``: ``embedded`` is short for the weights of the preset of that name."""
+    """Return the weights for ``--network``: ``embedded`` is short for the weights of the preset of that name."""
     return str(read_preset(EMBEDDED)["model"]["weights"]) if model == EMBEDDED else model
 
 

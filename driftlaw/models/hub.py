@@ -40,6 +40,8 @@ class HubModel(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Map images (n, 3, h, w) in [0, 1] to logits (n, classes)."""
         output = self.network(self.normalize(images))
+        if isinstance(output, torch.fx.Proxy):  # while layers are folded; a proxy claims to have every attribute
+            return output  # type: ignore[return-value]
         logits: Tensor = getattr(output, "logits", output)
         return logits
 
@@ -75,7 +77,9 @@ def load_hub_model(
     info: dict[str, Any] = {"name": name, "weights": name if checkpoint is None else Path(checkpoint).name}
     if library not in _LOADERS:
         file, _, function = name.rpartition(":") if ".py:" in name else (name, "", "")
-        network, num_classes, input_size = _call_python_file(Path(file), function), None, None
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)  # without a checkpoint, weights are the same every time
+            network, num_classes, input_size = _call_python_file(Path(file), function), None, None
         info |= {"name": f"{Path(file).name}:{function}", "file_sha256": sha256_of(file)}
     elif not model_name:
         raise UsageError(f"'{name}' contains no model name. Expected {library}:NAME.")
@@ -99,9 +103,7 @@ def _call_python_file(file: Path, function: str) -> nn.Module:
         raise UsageError(f"{problem} Pass {file}:NAME. It defines: {', '.join(own) or 'nothing'}.")
     make = getattr(module, function)
     try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)  # without a checkpoint, weights are the same every time
-            network = make if isinstance(make, nn.Module) else make()
+        network = make if isinstance(make, nn.Module) else make()
     except Exception as error:  # user code may raise anything
         raise UsageError(
             f"{where} failed with {describe_error(error, file)}. It must be a function or class that is called without "

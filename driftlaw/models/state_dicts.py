@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from driftlaw.errors import DataError, combined_error
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net")  # keys under which projects store it
-_MAX_PROBLEMS = 8  # tensors that a message names
+_MAX_PROBLEMS = 3  # tensors of one kind that a message names
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any], dict[str, Any] | None]:
@@ -64,14 +64,20 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], heading: str) 
     """
     expected = {key: tuple(value.shape) for key, value in model.state_dict().items()}
     found = {key: tuple(value.shape) for key, value in tensors.items()}
-    problems = [
-        f"{key}: expected {expected.get(key, 'nothing')}, found {found.get(key, 'nothing')}"
-        for key in expected | found
-        if expected.get(key) != found.get(key) and not key.endswith("num_batches_tracked")
-    ]
+    differing = [key for key in expected | found if expected.get(key) != found.get(key)]
+    groups: dict[str, list[str]] = {}
+    for key in (key for key in differing if not key.endswith("num_batches_tracked")):
+        kind = (
+            "of another shape" if key in expected and key in found else "missing" if key in expected else "not expected"
+        )
+        problem = f"{key}: expected {expected.get(key, 'nothing')}, found {found.get(key, 'nothing')}"
+        groups.setdefault(kind, []).append(problem)
+    problems = []
+    for kind, group in groups.items():
+        more = [f"and {len(group) - _MAX_PROBLEMS} more that are {kind}"] if len(group) > _MAX_PROBLEMS else []
+        problems += group[:_MAX_PROBLEMS] + more
     if problems:
-        more = [f"and {len(problems) - _MAX_PROBLEMS} more"] if len(problems) > _MAX_PROBLEMS else []
-        raise DataError(str(combined_error(heading, problems[:_MAX_PROBLEMS] + more)))
+        raise DataError(str(combined_error(heading, problems)))
     model.load_state_dict(tensors, strict=False)
 
 

@@ -71,6 +71,22 @@ def test_state_can_be_loaded_into_weights_or_an_architecture(call, adapter):
     assert not torch.equal(over["norm.weight"], load_model(WEIGHTS).norm.weight)
 
 
+def test_network_of_a_python_file_is_exported_with_a_checkpoint(call, tmp_path):
+    (tmp_path / "mynet.py").write_text(
+        "from torch import nn\n\n\ndef make():\n"
+        "    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten())\n"
+    )
+    trained = load_model("mynet.py:make").network
+    torch.nn.init.constant_(trained[1].bias, 2.0)
+    torch.save({"model_state_dict": trained.state_dict()}, "mynet.pth")
+    document = json.loads(
+        call("mynet.py:make", "out.pt2", "--checkpoint", "mynet.pth", "--image-size", 32, "--json").stdout
+    )
+    assert document["folded"] == 1
+    images = torch.rand(3, 3, 32, 32)
+    torch.testing.assert_close(torch.export.load("out.pt2").module()(images), trained(images), atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("option", ["--normalize", "--normalise"])
 def test_normalization_can_be_given_for_an_architecture(call, adapter, recwarn, option):
     call("adapter.pt", "out.safetensors", "--model", "wrn_16_1", option, "half")

@@ -79,7 +79,7 @@ def test_the_fallback_is_used_if_nothing_of_a_benchmark_is_available(inventory, 
 @pytest.mark.parametrize("model", ["nosuch", "here/nosuch.safetensors", "wrn_28_10-cifar10"])
 def test_a_requested_model_has_no_fallback(inventory, tmp_path, model):
     specs = plan_experiment("table1", datasets=["cifar10-c"], seeds=[1], methods=["source"])
-    with pytest.raises(UsageError, match=f"--model {model}: The"):
+    with pytest.raises(UsageError, match=f"--network {model}: The"):
         plan_execution(specs, tmp_path, inventory, model=model)
 
 

@@ -47,8 +47,12 @@ def test_tensors_that_do_not_fit_are_listed_and_the_model_is_unchanged():
     model = network()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     wrong = {f"layer{index}": torch.ones(1) for index in range(9)}
-    with pytest.raises(DataError, match=r"file\.pt does not fit:\n  - 0\.weight: expected .*\n  - and 9 more"):
+    with pytest.raises(
+        DataError, match=r"file\.pt does not fit:\n  - 0\.weight: expected \(2, 3, 3, 3\), found nothing"
+    ) as caught:
         load_tensors(model, wrong | {"3.bias": torch.ones(4)}, "file.pt does not fit:")
+    assert "\n  - and 4 more that are missing\n  - layer0: expected nothing, found (1,)\n" in str(caught.value)
+    assert str(caught.value).endswith("\n  - and 6 more that are not expected")
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
