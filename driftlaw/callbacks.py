@@ -34,7 +34,8 @@ class CsvWriter:
     """Writes one row per step to a CSV file: ``step``, ``images``, and one column per number of ``scalars``.
 
     An existing file is replaced. Rows are written at once. The first row decides the columns, so set
-    ``adapter.monitor`` before it. Steps that are not measured have empty cells.
+    ``adapter.monitor`` before it. Steps that are not measured have empty cells. A batch that is too small for an update
+    has the number of the step before it.
 
     Args:
         path: the file.
@@ -67,7 +68,8 @@ class TensorBoardWriter:
 
     Args:
         log_dir: directory of the run.
-        every: number of steps from one point of a chart to the next. The first step is written.
+        every: number of steps from one point of a chart to the next. The first step is written. Batches that are only
+            predicted, because they are too small for an update, are not.
     """
 
     def __init__(self, log_dir: str | Path, every: int = 1) -> None:
@@ -79,13 +81,14 @@ class TensorBoardWriter:
             raise UsageError(
                 f"TensorBoardWriter needs tensorboard ({error}). Install it: pip install 'driftlaw[tensorboard]'"
             ) from error
-        self._every, self._writer = every, SummaryWriter(str(log_dir), flush_secs=10)
+        self._every, self._last, self._writer = every, 0, SummaryWriter(str(log_dir), flush_secs=10)
 
     def on_step(self, adapter: Adapter, output: StepOutput) -> None:
         """Add a point to every chart, if the step is to be written."""
-        if (adapter.steps - 1) % self._every == 0:
+        if adapter.steps != self._last and (adapter.steps - 1) % self._every == 0:
             for name, value in scalars(adapter, output).items():
                 self._writer.add_scalar(name if "/" in name else f"adaptation/{name}", value, adapter.steps)
+        self._last = adapter.steps
 
     def close(self) -> None:
         """Write what is pending and close the file."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -83,6 +84,18 @@ def test_tensorboard_missing_says_what_to_install(tmp_path, monkeypatch):
 def test_tensorboard_every_must_be_positive(tmp_path):
     with pytest.raises(UsageError, match="every=0: expected at least 1"):
         TensorBoardWriter(tmp_path, every=0)
+
+
+@pytest.mark.small_batches
+def test_csv_has_a_row_for_batches_that_are_collected_for_one_update(tmp_path):
+    adapter = driftlaw.adapt(tiny_model(), "tent", window=4)
+    with closing(CsvWriter(tmp_path / "steps.csv")) as writer:
+        adapter.add_callback(writer)
+        for index in range(8):
+            adapter(make_images(index, count=1))
+    written = rows(tmp_path / "steps.csv")
+    assert [row["step"] for row in written] == ["0", "0", "0", "1", "1", "1", "1", "2"]
+    assert adapter.summary()["images"] == 8
 
 
 def test_tensorboard_has_a_chart_per_number(tmp_path):

@@ -48,13 +48,9 @@ class History:
     It is not part of the adapter's state. It starts again if the adapter was reset or loaded since the last step.
     """
 
-    first: Tensor
-    last: Tensor
-    sample: Tensor
-    logits: Tensor
-
     def __init__(self) -> None:
         self.steps = self.count = self.images = 0
+        self.first = self.last = self.sample = self.logits = torch.empty(0)
 
     def add(self, steps: int, updated: bool, values: Tensor, images: Tensor, logits: Tensor, sample: int) -> None:
         """Add a step; ``values`` are its entropy and class shares."""
@@ -132,13 +128,7 @@ class MonitoredState(AdapterState):
             self.monitor, self.callbacks, self._history = before
 
     def finish_step(self, images: Tensor, output: StepOutput, *, updated: bool) -> StepOutput:
-        """Return the output of a step with the diagnostics of every method, after the callbacks have received it.
-
-        Args:
-            images: the batch.
-            output: logits of the batch, and the method's own diagnostics.
-            updated: whether the step counts, which it does not if the model only predicted.
-        """
+        """Return the output of a step with the diagnostics of every method, and call the callbacks with it."""
         logits, monitor, history = output.logits, self.monitor, self._history
         with torch.inference_mode(False), torch.no_grad():
             entropy, shares = diagnostics.mean_entropy(logits), diagnostics.class_shares(logits)
@@ -166,7 +156,7 @@ class MonitoredState(AdapterState):
         >>> print(adapter.summary())
         TENT: 0 steps, 0 images
         adapted: 26 of 43 tensors, 928 of 175,066 parameters
-        BatchNorm statistics: batch
+        BatchNorm statistics: auto
         """
         with self._lock, torch.inference_mode(False), torch.no_grad():
             parameters, adapted = list(self.model.parameters()), self.trainable_parameters()

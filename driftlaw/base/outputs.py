@@ -51,7 +51,8 @@ def model_keywords(adapter: Any, keywords: Mapping[str, Any]) -> Iterator[None]:
     def add(model: nn.Module, arguments: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         return arguments, {**keywords, **given}
 
-    copies = [child for child in adapter.children() if extract_logits in child._forward_hooks.values()]
+    models = [*adapter.children(), adapter._source.model]
+    copies = [child for child in models if extract_logits in child._forward_hooks.values()]
     hooks = [child.register_forward_pre_hook(add, with_kwargs=True) for child in copies]
     try:
         with adapter._executor.eager(adapter.model):

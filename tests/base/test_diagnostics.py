@@ -16,6 +16,7 @@ from driftlaw.base.diagnostics import SourceModel, agreement, class_shares, mean
 from driftlaw.errors import UsageError
 from driftlaw.testing.fixtures import SyntheticDataset, make_images, tiny_model
 from driftlaw.testing.snapshots import differences, state_of
+from tests.base.models import Recorder
 
 
 def test_entropy_is_the_mean_of_minus_p_log_p():
@@ -131,3 +132,19 @@ def test_tied_parameters_stay_tied_in_the_source_model():
     with torch.no_grad():
         torch.testing.assert_close(adapter.source_logits(make_images(1)), model(make_images(1)), rtol=1e-4, atol=1e-5)
         assert not torch.allclose(adapter.predict(make_images(1)), model(make_images(1)), rtol=1e-3)
+
+
+def test_the_source_model_receives_the_keyword_arguments_of_a_call():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = tiny_model()
+
+        def forward(self, images, scale):
+            return scale * self.inner(images)
+
+    adapter = driftlaw.adapt(Scaled(), "tent")
+    adapter.monitor = Monitor(every=1)
+    seen = adapter.add_callback(Recorder())
+    adapter(make_images(), scale=2.0)
+    assert 0 <= float(seen.outputs[0].diagnostics["source_agreement"]) <= 1
