@@ -71,7 +71,7 @@ class InputConverter:
         if not self.normalized:
             return images
         mean, std = (getattr(model, name).to(images) for name in INPUT_BUFFERS)
-        return (images - mean) / std
+        return images.sub(mean).div(std)
 
     def value_problems(self, extremes: Tensor, *, first: bool = False) -> list[str]:
         """Return the problems of a batch with these lowest and highest values (2,), or (2, channels), on the CPU."""
