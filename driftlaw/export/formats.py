@@ -73,8 +73,9 @@ def _write_onnx(model: nn.Module, images: Tensor, path: Path, metadata: Metadata
     finally:
         logger.setLevel(level)
     assert converted is not None  # torch returns None only without dynamo
-    onnx.helper.set_model_props(converted.model_proto, {"driftlaw": json.dumps(dict(metadata), sort_keys=True)})
-    onnx.save(converted.model_proto, str(path))
+    proto = converted.model_proto  # some versions of torch create it at every access
+    onnx.helper.set_model_props(proto, {"driftlaw": json.dumps(dict(metadata), sort_keys=True)})
+    onnx.save(proto, str(path))
 
 
 def _run_onnx(path: Path, images: Tensor) -> Tensor:
