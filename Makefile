@@ -80,7 +80,7 @@ $(VENV)-torch-%/installed: pyproject.toml
 
 $(VENV)-extras/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-extras
-	$(VENV)-extras/bin/pip install --quiet --constraint constraints.txt --editable '.[dev,vision,hf,lightning,export]'
+	$(VENV)-extras/bin/pip install --quiet --constraint constraints.txt --editable '.[dev,vision,hf,lightning,tensorboard,export]'
 	touch $@
 
 clean:
