@@ -1,4 +1,4 @@
-"""Adapt a network with GroupNorm, which needs no batch statistics: every batch size works."""
+"""Adapt a network with GroupNorm. Images of small batches are predicted at once and collected for the next update."""
 
 import torch
 from torch import nn

@@ -13,7 +13,7 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 EXPECTED = {
     "plain_pytorch.py": ("torch", "LAW: "),
-    "group_norm.py": ("torch", "3 updates, logits (64, 10)"),
+    "group_norm.py": ("torch", "2 updates, logits (64, 10)"),
     "normalized_loader.py": ("torch", "4 updates, "),
     "own_image_folder.py": ("torch", "law: 200 images of 10 classes, "),
     "own_method.py": ("torch", "own-entropy: "),
