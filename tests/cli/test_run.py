@@ -18,6 +18,7 @@ from PIL import Image
 from driftlaw.files import sha256_of
 from driftlaw.models import build_model, load_model, save_model, weights_sha256
 from driftlaw.records import read_record
+from driftlaw.settings import read_preset
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ def test_the_table_names_methods_and_corruptions(weights, tmp_path):
 
 def test_a_dry_run_writes_nothing(weights, tmp_path):
     done = call(command(weights, tmp_path / "out", "--dry-run", "--json"))
-    assert [cell["method"] for cell in json.loads(done.stdout)["cells"]] == ["source", "norm", "tent", "law"]
+    assert [cell["method"] for cell in json.loads(done.stdout)["cells"]] == list(read_preset("embedded")["methods"])
     assert not (tmp_path / "out").exists()
 
 
