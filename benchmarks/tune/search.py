@@ -14,6 +14,7 @@ from driftlaw.corruptions import list_corruptions
 from driftlaw.errors import UsageError, unknown_name
 from driftlaw.experiments.run_spec import RunSpec, plan_run, preset_with_weights
 from driftlaw.methods import registered_methods
+from driftlaw.methods.law import PUBLISHED
 from driftlaw.records import RunRecord
 from driftlaw.records.run_record import EXECUTION_SETTINGS
 from driftlaw.records.tuning_file import Trial
@@ -140,7 +141,9 @@ def plan_tuning(
     if stream.get("schedule", "continual") == "continual" and rounds > 1:
         stream |= {"schedule": "recurring", "rounds": rounds}
     config = parse(registered_methods()[method].Config, specs[0].settings, where=f"method {method}")
-    settings = config.model_dump(mode="json")
+    fallback = {name: published[10] for name, published in PUBLISHED.items()}  # if the preset does not state them
+    dumped = config.model_dump(mode="json").items()
+    settings = {name: fallback.get(name) if value is None else value for name, value in dumped}
     values = _parse_grid(grid, method, settings) if grid else _default_grid(method, settings)
     held_out = tuple(replace(spec, preset=name, stream=stream) for spec in specs)
     start = {name: settings[name] for name in values}

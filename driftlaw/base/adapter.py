@@ -89,7 +89,10 @@ class Adapter(AdapterSteps, MonitoredState, ABC):
             raise UsageError(
                 f"{self.name} needs the training data. Pass it as train_data=, or use a source-free method."
             )
-        self.config: Any = config if config is not None else self.Config()
+        chosen = config if config is not None else self.Config()
+        missing = {name for name in type(chosen).model_fields if getattr(chosen, name) is None}
+        fitting = self.default_settings(given) if missing else {}
+        self.config: Any = chosen.model_copy(update={name: fitting[name] for name in missing & fitting.keys()})
         self.seed = seed
         self.generator = torch.Generator()
         self.generator.manual_seed(seed)
@@ -129,6 +132,14 @@ class Adapter(AdapterSteps, MonitoredState, ABC):
         Args:
             model: the adapter's copy of the model, in eval mode, with every parameter frozen.
         """
+
+    def default_settings(self, model: nn.Module) -> dict[str, Any]:
+        """Return values that fit a model, for settings that are None. They are stored in ``config``.
+
+        Args:
+            model: the caller's model, before it is copied.
+        """
+        return {}
 
     def setup(self, train_data: Any) -> None:
         """Create the state that is kept between steps: buffers, modules, optimizers."""

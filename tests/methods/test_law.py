@@ -299,3 +299,30 @@ def test_the_unscaled_importance_is_an_optional_diagnostic(network):
     scaled = (importance - importance.min()) / (importance.max() - importance.min() + 1e-8)
     torch.testing.assert_close(scaled, weights)
     assert list(adapter.diagnostic_labels()) == ["layer_weights", "layer_sharpness"]
+
+
+@pytest.mark.parametrize(
+    ("classes", "expected"), [(2, (1e-3, 1.0, 0.1)), (100, (5e-5, 0.6, 1.0)), (1000, (2e-4, 1.0, 10.0))]
+)
+def test_defaults_are_the_papers_for_the_number_of_classes(classes, expected):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(784, classes))
+    config = driftlaw.adapt(model).config
+    assert (config.learning_rate, config.tau, config.consistency_weight) == expected
+    given = driftlaw.adapt(model, learning_rate=0.5, tau=0.0).config
+    assert (given.learning_rate, given.tau, given.consistency_weight) == (0.5, 0.0, expected[2])
+    assert config.model_dump()["learning_rate"] == expected[0]
+
+
+def test_without_batch_norm_the_rate_follows_the_size_of_the_weights():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(784, 10))
+    nn.init.constant_(model[0].weight, 0.1)
+    nn.init.constant_(model[3].weight, -0.1)
+    assert driftlaw.adapt(model).config.learning_rate == pytest.approx(1e-4)
+    assert driftlaw.adapt(model, "law", preset="cifar10-c").config.learning_rate == 1e-3
+
+
+def test_an_unknown_number_of_classes_counts_as_ten():
+    model = nn.Sequential(nn.Conv2d(3, 12, 3), nn.BatchNorm2d(12), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    with pytest.warns(UserWarning, match="number of classes is unknown"):
+        config = driftlaw.adapt(model).config
+    assert (config.learning_rate, config.consistency_weight) == (1e-3, 0.1)
