@@ -221,7 +221,9 @@ def test_linear_layers_that_learn_take_the_step_written_reference():
     with torch.random.fork_rng():
         torch.manual_seed(3)
         model = TinyVit().double()
-    adapter = driftlaw.adapt(model, "law", seed=7, layers=["linear"], consistency_weight=0.0, tau=0.0)
+    adapter = driftlaw.adapt(
+        model, "law", seed=7, layers=["linear"], learning_rate=1e-3, consistency_weight=0.0, tau=0.0
+    )
     (images,) = batches(1)
     logits = model(images)
     loss = -(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean()
