@@ -23,7 +23,9 @@ BENCHMARKS = ["cifar10-c", "cifar10-c-wrn40", "cifar100-c", "imagenet-c"]
 def test_methods_and_their_settings_are_valid(name):
     preset = read_preset(name)
     expected = {"title", "methods"} | (set() if name in OVERLAYS else {"stream", "model"})
-    assert set(preset) == expected | ({"step"} if name in BENCHMARKS else set())
+    extra = {"step"} if name in BENCHMARKS else {"default_methods"} if name == "embedded" else set()
+    assert set(preset) == expected | extra
+    assert set(preset.get("default_methods", [])) <= set(preset["methods"])
     assert preset["title"]
     for method, settings in preset["methods"].items():
         assert method in list_methods()

@@ -160,8 +160,8 @@ def plan_run(
         data: folder of images that replaces the preset's stream. Records are named after it.
         assignments: values of ``--set``: ``law.tau=0.6``, ``stream.severity=3``, ``step.precision=bf16``.
         limit: maximum number of images per domain.
-        methods: comma-separated names or Python files (``mine.py``, ``mine.py:Mine``); all methods of the preset if
-            None.
+        methods: comma-separated names or Python files (``mine.py``, ``mine.py:Mine``). If None: the preset's
+            ``default_methods``, or all of its methods if it has none.
         seeds: such as ``1-5``.
         metrics: metrics besides error and cost.
         model: network or weights to use instead of the preset's, as for ``load_model``.
@@ -175,7 +175,8 @@ def plan_run(
     tables, changes = read_preset(preset), parse_assignments(assignments)
     for name in [name for name in metrics if name not in METRICS]:
         raise unknown_name("metric", name, METRICS)
-    chosen = [_method_name(name.strip()) for name in methods.split(",")] if methods else list(tables.get("methods", {}))
+    default = tables.get("default_methods", list(tables.get("methods", {})))
+    chosen = [_method_name(name.strip()) for name in methods.split(",")] if methods else default
     valid = list_methods()
     chosen = chosen or valid
     for name, value in changes.items():

@@ -29,7 +29,8 @@ def test_old_class_names_still_work():
 def test_every_method_runs_with_every_seed():
     specs = plan_run("embedded", methods="source,law", seeds="1-2")
     assert [(spec.method, spec.seed) for spec in specs] == [("source", 1), ("source", 2), ("law", 1), ("law", 2)]
-    assert [spec.method for spec in plan_run("embedded")] == list(read_preset("embedded")["methods"])
+    assert [spec.method for spec in plan_run("embedded")] == read_preset("embedded")["default_methods"]
+    assert [spec.method for spec in plan_run("cifar10-c")] == list(read_preset("cifar10-c")["methods"])
 
 
 @pytest.mark.parametrize(
