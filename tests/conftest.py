@@ -1,5 +1,6 @@
 """Fixtures for all tests: one thread per process, and a separate data directory per test."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # makes tests.reference importable
 torch.set_num_threads(1)  # parallel test workers share the cores
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for commands in the background
 
 
 @pytest.fixture(autouse=True)

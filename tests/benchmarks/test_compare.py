@@ -32,7 +32,7 @@ def test_checkout_compared_with_itself(tmp_path):
         assert all(len(times) == 2 for times in row["milliseconds_by_round"].values())
         medians = [row["milliseconds"][name]["median"] for name in (THIS, OTHER)]
         assert row["ratio"] == pytest.approx(medians[0] / medians[1])
-    assert record["rows"][1]["settings"] == {"tau": 0.6, "learning_rate": 1e-6}
+    assert record["rows"][1]["settings"] == {"statistics": "batch", "tau": 0.6, "learning_rate": 1e-6}
     assert str(ROOT) not in json.dumps(record)
     assert "law tau=0.6" in result.stdout
 

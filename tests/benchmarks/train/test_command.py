@@ -95,7 +95,7 @@ def test_weights_are_named_after_a_folder_of_images(tmp_path):
         (["--set", "batch_size"], "expected key=value"),
         (["--epochs", "0"], "epochs = 0"),
         (["--set", "augmentation=mixup"], "augmentation = 'mixup'"),
-        (["--device", "gpu"], "device 'gpu' cannot be used on this machine"),
+        (["--device", "gpu"], "torch has no device 'gpu'"),
         (["--dataset", "cifar1"], "Unknown dataset 'cifar1'. Did you mean 'cifar10'"),
         (["--dataset", "cifar10-embedded"], "Unknown split of cifar10-embedded 'train'"),
         (["--model", "wnr_28_10"], "Unknown model 'wnr_28_10'. Did you mean 'wrn_28_10'"),
