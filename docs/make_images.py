@@ -115,7 +115,7 @@ def methods() -> None:
             )
             last[name] = (len(errors) - 1, list(errors.values())[-1])
         spread_labels(axes, last)
-        axes.set(ylabel="error in %", ylim=(0, 85))
+        axes.set(ylabel="error in %", ylim=(0, 92))
         axes.set_xticks(range(len(errors)), [name.replace("_", " ") for name in errors], rotation=40, ha="right")
         save(figure, f"method-{method}.svg")
 
