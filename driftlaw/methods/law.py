@@ -8,22 +8,14 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter, Plan, StepOutput
-from driftlaw.base.model_copy import num_classes
 from driftlaw.components import layer_rates
 from driftlaw.components.augment import AugmentParams, augment
-from driftlaw.components.batch_norm import batch_norm_layers, use_batch_stats
-from driftlaw.components.defaults import root_mean_square, value_for_classes
+from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.components.fisher import mean_squares, per_sample_fisher, score, tensor_sizes
 from driftlaw.components.losses import entropy, soft_cross_entropy
 from driftlaw.components.parameters import adapt_layers
-from driftlaw.errors import warn_user
+from driftlaw.methods import law_defaults
 from driftlaw.methods.law_schedule import ScheduleSettings, check_settings, choose_active, kind_of_step, select
-
-PUBLISHED = {
-    "learning_rate": {10: 1e-3, 100: 5e-5, 1000: 2e-4},
-    "tau": {10: 1.0, 100: 0.6, 1000: 1.0},
-    "consistency_weight": {10: 0.1, 100: 1.0, 1000: 10.0},
-}  # settings of the paper, Section 4.1, by number of classes
 
 
 class Law(Adapter, name="law"):
@@ -55,6 +47,7 @@ class Law(Adapter, name="law"):
     paper = "Layer-wise auto-weighting for non-stationary test-time adaptation, WACV 2024"
     adapts = "convolutions and norm layers, each tensor at its own rate"
     forward_cost, backward_cost = 2, 6
+    default_settings = staticmethod(law_defaults.default_settings)
     fisher: Tensor
     moving: Tensor
 
@@ -64,8 +57,7 @@ class Law(Adapter, name="law"):
         omit_if_default: ClassVar[frozenset[str]] = ScheduleSettings.omit_if_default | {"layers", "more_facts"}
 
         learning_rate: PositiveFloat | None = None
-        """η of Eq. 1, rate of the most important group: 1e-3, 5e-5, 2e-4 for CIFAR-10-C, CIFAR-100-C, ImageNet-C. None
-        chooses by the number of classes; see ``Law.default_settings``."""
+        """η of Eq. 1, rate of the most important group: 1e-3, 5e-5, 2e-4 for 10, 100, 1000 classes if None."""
         fisher: Literal["batch", "per_sample"] = "batch"
         """Eq. 3: square of the ``batch``-mean score, or mean of ``per_sample`` squares with fixed batch statistics."""
         compat: Literal["none", "released_2024"] = "none"
@@ -77,33 +69,17 @@ class Law(Adapter, name="law"):
         reduction: Literal["mean", "trace"] = "mean"
         """Eq. 5: how the Fisher diagonal of a group becomes one number. ``trace`` favours large convolutions."""
         tau: NonNegativeFloat | None = None
-        """τ of Eq. 7, the exponent of the scaled importance: 1.0, 0.6, 1.0. None chooses by the number of classes."""
+        """τ of Eq. 7, the exponent of the scaled importance: 1.0, 0.6, 1.0 if None."""
         detach_target: bool = False
         """Whether the target of Eq. 8 is a constant."""
         consistency_weight: NonNegativeFloat | None = None
-        """λ of Eq. 9: 0.1, 1, 10. None uses 0.01 × the number of classes, at least 0.1 and at most 10."""
+        """λ of Eq. 9, 0.01 × the number of classes: 0.1, 1, 10 if None."""
         moments: Literal["fresh", "kept"] = "fresh"
         """Eq. 10: Adam's moments are reset at every batch, so that a step is about η·w̄·sign(g), or ``kept``."""
         layers: tuple[Literal["conv", "norm", "linear", "head"], ...] = Field(default=("conv", "norm"), min_length=1)
         """Which layers are adapted. The last linear layer, the ``head``, is adapted only if it is named."""
         more_facts: bool = False
         """Also return the diagnostic ``layer_sharpness``, the importance w of Eq. 5."""
-
-    def default_settings(self, model: nn.Module) -> dict[str, Any]:
-        """Return η, τ and λ for a model: the paper's values for 10, 100 and 1000 classes, interpolated in between.
-
-        A step of LAW changes every weight by up to η. BatchNorm makes the network insensitive to the scale of its
-        weights. Without BatchNorm layers η is at most 0.001 times the root mean square of the weights of convolutions
-        and linear layers, which is a choice of this library. If the number of classes is unknown, it counts as 10.
-        """
-        classes = num_classes(model)
-        if classes is None:
-            warn_user("The number of classes is unknown. LAW uses learning_rate, tau and consistency_weight for 10.")
-        values = {name: value_for_classes(published, classes or 10) for name, published in PUBLISHED.items()}
-        if not batch_norm_layers(model):
-            weights = [layer.weight for layer in model.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
-            values["learning_rate"] = min(values["learning_rate"], 1e-3 * root_mean_square(weights) or 1.0)
-        return values
 
     def configure(self, model: nn.Module) -> None:
         """Adapt the layers of the settings, with batch statistics."""
