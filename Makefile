@@ -62,7 +62,8 @@ check-wheel: $(VENV)/installed
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "driftlaw needs Python 3.11 or newer. Use for example: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	# Without bytecode, which Python writes when a module is first imported: saves about 20 seconds.
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable .
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
