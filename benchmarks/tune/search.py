@@ -14,7 +14,7 @@ from driftlaw.corruptions import list_corruptions
 from driftlaw.errors import UsageError, unknown_name
 from driftlaw.experiments.run_spec import RunSpec, plan_run, preset_with_weights
 from driftlaw.methods import registered_methods
-from driftlaw.methods.law import PUBLISHED
+from driftlaw.methods.law_defaults import PUBLISHED
 from driftlaw.records import RunRecord
 from driftlaw.records.run_record import EXECUTION_SETTINGS
 from driftlaw.records.tuning_file import Trial
