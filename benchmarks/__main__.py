@@ -10,6 +10,7 @@ import typer
 
 from benchmarks import options
 from benchmarks.options import ProgressCallback, command_line, report_result
+from benchmarks.reliability.commands import app as reliability_app
 from benchmarks.step_commands import diagnostics, memory, roofline, scaling, step
 from benchmarks.train.command import train
 from benchmarks.tune.command import tune
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 for command in (step, memory, scaling, roofline, diagnostics, train, tune):
     app.command()(command)
+app.add_typer(reliability_app, name="reliability")
 
 
 @app.command()

@@ -227,6 +227,14 @@ def _compare_tables(record: Record) -> Iterator[BenchTable]:
         )
 
 
+def _reliability_tables(record: Record) -> Iterator[BenchTable]:
+    """Yield one table with a column per key of the rows. Values that are lists or dicts are left out."""
+    keys = [key for key, value in record["rows"][0].items() if not isinstance(value, list | dict)]
+    rows = [[row[key] for key in keys] for row in record["rows"]]
+    lines = [[f"{value:g}" if isinstance(value, float) else str(value) for value in row] for row in rows]
+    yield BenchTable(record["bench"], [key.replace("_", " ") for key in keys], lines)
+
+
 TABLES: dict[str, Callable[[Record], Iterable[BenchTable]]] = {
     "step": _step_tables,
     "memory": _memory_tables,
@@ -238,6 +246,7 @@ TABLES: dict[str, Callable[[Record], Iterable[BenchTable]]] = {
     "errors": _error_tables,
     "batch-sizes": _batch_size_tables,
     "compare": _compare_tables,
+    **dict.fromkeys(("reliability-kill", "reliability-fuzz"), _reliability_tables),
 }
 """Functions that make tables, by the value of the record key ``bench``."""
 _MEMORY_HEAD = ("peak MB", "peak / naive LAW")

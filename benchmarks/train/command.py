@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.options import command_line
-from driftlaw.cli.options import AsJson, DataDir, Device
+from driftlaw.cli.options import AsJson, CheckpointSeconds, DataDir, Device
 
 
 def train(
@@ -25,6 +25,7 @@ def train(
     device: Device = "auto",
     seed: Annotated[int, typer.Option(help="Seed of the initial weights, the order and the augmentation.")] = 0,
     data_dir: DataDir = None,
+    checkpoint_seconds: CheckpointSeconds = 30.0,
     as_json: AsJson = False,
 ) -> None:
     """Train a source model and write its weights (safetensors) and the record of the training.
@@ -54,7 +55,15 @@ def train(
     train_images = load_dataset(dataset, data_dir=data_dir, split="train")
     test_images = load_dataset(dataset, data_dir=data_dir, split="test")
     training = Training(
-        model, train_images, test_images, recipe, weights, pick_device(device), seed, command=command_line()
+        model,
+        train_images,
+        test_images,
+        recipe,
+        weights,
+        pick_device(device),
+        seed,
+        command=command_line(),
+        checkpoint_seconds=checkpoint_seconds,
     )
     try:
         with progress_bar() as bar:

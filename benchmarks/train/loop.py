@@ -28,7 +28,6 @@ from driftlaw.models import build_model, save_model, weights_sha256
 from driftlaw.records import RecordWriter
 
 FORMAT = "driftlaw-train-1"
-CHECKPOINT_SECONDS = 30.0  # smallest time between two checkpoints
 MAX_SAVING_SHARE = 0.02  # of the time is spent on checkpoints; large models on a slow disk are saved less often
 EVALUATION_BATCH = 1000
 
@@ -46,6 +45,7 @@ class Training:
         device: device to train on.
         seed: seed of the initial weights, the order of the images and their augmentation.
         command: command line to store in the record.
+        checkpoint_seconds: smallest time between two checkpoints.
     """
 
     model_name: str
@@ -56,6 +56,7 @@ class Training:
     device: torch.device
     seed: int = 0
     command: str = ""
+    checkpoint_seconds: float = 30.0
 
     @property
     def record(self) -> Path:
@@ -106,7 +107,8 @@ def train(training: Training, *, progress: Callable[[dict[str, Any]], None] = la
                     record.write(line)
                     progress(line)
                     is_last = run.epoch == training.recipe.epochs
-                    if not is_last and checkpoint_due(time.monotonic(), run.saved_at, run.saving_seconds):
+                    since = time.monotonic() - run.saved_at
+                    if not is_last and checkpoint_due(since, run.saving_seconds, training.checkpoint_seconds):
                         run.save(record)
         except (KeyboardInterrupt, SystemExit):
             run.save(record)
@@ -117,18 +119,18 @@ def train(training: Training, *, progress: Callable[[dict[str, Any]], None] = la
     return closing
 
 
-def checkpoint_due(now: float, saved_at: float, saving_seconds: float) -> bool:
+def checkpoint_due(since: float, saving_seconds: float, checkpoint_seconds: float = 30.0) -> bool:
     """Return True if it is time for the next checkpoint.
 
     Args:
-        now: current time in seconds.
-        saved_at: time of the last checkpoint.
+        since: seconds since the last checkpoint.
         saving_seconds: how long it took to write.
+        checkpoint_seconds: smallest time between two checkpoints.
 
-    >>> checkpoint_due(now=31, saved_at=0, saving_seconds=0.1), checkpoint_due(now=31, saved_at=0, saving_seconds=2)
+    >>> checkpoint_due(31, saving_seconds=0.1), checkpoint_due(31, saving_seconds=2)
     (True, False)
     """
-    return now - saved_at > max(CHECKPOINT_SECONDS, saving_seconds / MAX_SAVING_SHARE)
+    return since > max(checkpoint_seconds, saving_seconds / MAX_SAVING_SHARE)
 
 
 class _TrainingRun:

@@ -1,0 +1,1 @@
+"""Measurements of reliability: ``python -m benchmarks reliability …``, one file per command."""
