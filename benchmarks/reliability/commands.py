@@ -2,6 +2,7 @@
 
 import typer
 
+from benchmarks.reliability.fuzz import fuzz
 from benchmarks.reliability.kill import kill
 
 app = typer.Typer(
@@ -9,5 +10,5 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (kill,):
+for command in (fuzz, kill):
     app.command()(command)
