@@ -12,6 +12,7 @@ import torch
 
 from driftlaw.errors import DataError
 from driftlaw.files import atomic_path
+from driftlaw.torch_files import read_torch_file
 
 
 def save_checkpoint(state: dict[str, Any], path: Path) -> None:
@@ -27,10 +28,9 @@ def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
         DataError: if the file is damaged.
     """
     try:
-        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
-    except Exception as error:  # torch raises many types for a file that it cannot read
-        reason = str(error).partition("\n")[0]
-        raise DataError(f"{path} is damaged ({reason}). Delete it to start from the beginning.") from error
+        state: dict[str, Any] = read_torch_file(path, device)
+    except DataError as error:
+        raise DataError(f"{error} Delete it to start from the beginning.") from None
     return state
 
 

@@ -1,5 +1,6 @@
 """driftlaw.adapt: the method, its class, and its settings."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -56,3 +57,15 @@ def test_lr_is_learning_rate():
         driftlaw.adapt(tiny_model(), "tent", lr=-1)
     with pytest.raises(UsageError, match="Unknown setting 'lr'"):
         driftlaw.adapt(tiny_model(), "norm", lr=0.1)
+
+
+def test_a_numpy_seed_gives_the_same_random_numbers():
+    images = make_images()
+    one, two = (driftlaw.adapt(tiny_model(), "cotta", seed=seed)(images) for seed in (3, np.int64(3)))
+    assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("seed", [True, 1.0, -1, 2**63, None])
+def test_other_seeds_are_refused(seed):
+    with pytest.raises(UsageError, match="Expected an integer from 0"):
+        driftlaw.adapt(tiny_model(), "cotta", seed=seed)

@@ -1,12 +1,26 @@
 """Settings: from TOML, presets and --set."""
 
+import math
 from typing import Literal
 
+import numpy as np
 import pytest
+import torch
 from pydantic import Field, PositiveInt, ValidationError, field_validator
 
+import driftlaw
 from driftlaw.errors import UsageError
-from driftlaw.settings import Settings, list_presets, merge, parse, parse_assignments, read_preset, read_toml
+from driftlaw.settings import (
+    Seed,
+    Settings,
+    check_seed,
+    list_presets,
+    merge,
+    parse,
+    parse_assignments,
+    read_preset,
+    read_toml,
+)
 
 
 class Oven(Settings):
@@ -26,6 +40,42 @@ class Oven(Settings):
 def test_values_are_typed():
     oven = parse(Oven, {"degrees": "200", "trays": 2}, where="the oven")
     assert (oven.degrees, oven.trays, oven.mode) == (200.0, 2, "fan")
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, "inf", 10**400, True])
+def test_numbers_are_finite_and_not_bool(value):
+    with pytest.raises(UsageError, match=r"degrees = .*: (Input should be a (finite|valid) number|expected a number)"):
+        parse(Oven, {"degrees": value}, where="the oven")
+
+
+def test_bool_is_no_integer():
+    with pytest.raises(UsageError, match="trays = True: expected a number"):
+        parse(Oven, {"trays": True}, where="the oven")
+
+
+def test_huge_values_are_cut_in_messages():
+    with pytest.raises(UsageError, match="The seed is a huge number"):
+        check_seed(10**5000)
+    with pytest.raises(UsageError) as caught:
+        parse(Oven, {"mode": "x" * 1000, "degrees": 10**5000}, where="the oven")
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("seed", [0, 3, 2**63 - 1, np.int64(3), np.uint8(3)])
+def test_seeds_are_integers_of_python_or_numpy(seed):
+    assert check_seed(seed) == seed
+    assert type(check_seed(seed)) is int
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, True, 1.0, math.nan, "3", None, [1], np.float64(3), np.bool_(1)])
+def test_other_seeds_are_refused(seed):
+    class Lottery(Settings):
+        seed: Seed = 0
+
+    with pytest.raises(UsageError, match=r"^The seed is .*\. Expected an integer from 0 to 2\*\*63 - 1\.$"):
+        check_seed(seed)
+    with pytest.raises(UsageError, match=r"Expected an integer from 0"):
+        parse(Lottery, {"seed": seed}, where="the lottery")
 
 
 def test_settings_are_frozen():
@@ -65,12 +115,44 @@ def test_a_toml_file_is_read(tmp_path):
     assert read_toml(path) == {"title": "é", "stream": {"severity": 3}}
 
 
-@pytest.mark.parametrize("content", [b"[stream\n", b"a = \xff\xfe"])
+@pytest.mark.parametrize(
+    "content", [b"[stream\n", b"a = \xff\xfe", b"a = " + b"1" * 5000, b"a = " + b"[" * 100_000], ids=range(4)
+)
 def test_a_broken_toml_file_is_named(tmp_path, content):
     path = tmp_path / "own.toml"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=r"own\.toml is not valid TOML"):
         read_toml(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("stream = 3", "stream = 3"),
+        ("[[stream]]", r"stream = \[\{\}\]"),
+        ("methods = [1]", r"methods = \[1\]"),
+        ("[methods]\nlaw = 3", "methods.law = 3"),
+        ("step = 'fast'", "step = 'fast'"),
+        ("title = 3", "title = 3"),
+        ("default_methods = 'law'", "default_methods = 'law'"),
+        ("default_methods = [1]", "default_methods.0 = 1"),
+        ("model = 3", "model = 3"),
+        ("[model]\nweights = 3", "model.weights.str = 3"),
+    ],
+)
+def test_wrong_types_in_a_preset_are_listed(tmp_path, text, problem):
+    path = tmp_path / "own.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=rf"own\.toml is not a valid preset:\n  - {problem}: Input should be"):
+        read_preset(str(path))
+    with pytest.raises(UsageError, match="not a valid preset"):
+        driftlaw.adapt(torch.nn.Linear(2, 2), preset=path)
+
+
+@pytest.mark.parametrize("preset", [5, ["law"], b"fast"])
+def test_a_preset_is_named_by_text(preset):
+    with pytest.raises(UsageError, match=r"The preset is of type .* Expected a name"):
+        read_preset(preset)
 
 
 def test_toml_syntax_error_names_the_line(tmp_path):

@@ -25,7 +25,8 @@ from driftlaw.execution import ExecutionSettings, Executor, Plan, TwoPassResult
 from driftlaw.execution.compile import run_eagerly
 from driftlaw.execution.locks import ForkSafeRLock
 from driftlaw.execution.two_pass import Augment, Loss, Probe, two_pass
-from driftlaw.settings import Settings
+from driftlaw.models.check_weights import check_weights
+from driftlaw.settings import Settings, check_seed
 
 
 class Adapter(AdapterSteps, MonitoredState, ABC):
@@ -85,6 +86,7 @@ class Adapter(AdapterSteps, MonitoredState, ABC):
                 f"The model is already an adapter (method '{given.name}'). Pass its .model, or the model that it was "
                 "made from."
             )
+        check_weights(given)
         if self.needs_train_data and train_data is None:
             raise UsageError(
                 f"{self.name} needs the training data. Pass it as train_data=, or use a source-free method."
@@ -93,9 +95,9 @@ class Adapter(AdapterSteps, MonitoredState, ABC):
         missing = {name for name in type(chosen).model_fields if getattr(chosen, name) is None}
         fitting = self.default_settings(given) if missing else {}
         self.config: Any = chosen.model_copy(update={name: fitting[name] for name in missing & fitting.keys()})
-        self.seed = seed
+        self.seed = check_seed(seed)
         self.generator = torch.Generator()
-        self.generator.manual_seed(seed)
+        self.generator.manual_seed(self.seed)
         self.steps = 0
         self._host_cache: dict[str, Any] = {}  # values read back from the state; emptied when the state is replaced
         self._reductions: dict[str, str | None] = {}
@@ -105,7 +107,7 @@ class Adapter(AdapterSteps, MonitoredState, ABC):
         self._executor = Executor(self.config)
         with torch.inference_mode(False):  # tensors created in inference mode cannot be trained
             self.model = self._executor.convert(copy_model(given, self.inputs.mean_std))
-            check_head(self.model)
+            check_head(self.model, train_data)
             self.start_monitoring()
             self.configure(self.model)
             self.trainable_names = [name for name, value in self.model.named_parameters() if value.requires_grad]

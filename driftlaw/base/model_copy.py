@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -74,13 +75,23 @@ def num_classes(model: nn.Module) -> int | None:
     return head.out_channels if head is not None and head.kernel_size == (1, 1) else None
 
 
-def check_head(model: nn.Module) -> None:
-    """Warn if the last layer of a model has one output, or is a softmax."""
+def check_head(model: nn.Module, train_data: Any = None) -> None:
+    """Warn if the last layer of a model has one output, or is a softmax.
+
+    Raises:
+        UsageError: the training data has more classes than the model.
+    """
     if num_classes(model) == 1:  # no error yet: it may not be the layer that returns the logits
         warn_user(ONE_LOGIT)
     *_, last = model.modules()
     if isinstance(last, nn.Softmax):
         warn_user(f"The last layer of the model is {last}. {PROBABILITIES}")
+    linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]  # the last is the head of methods
+    classes, given = linear[-1].out_features if linear else num_classes(model), getattr(train_data, "num_classes", None)
+    if classes is not None and isinstance(given, Integral) and int(given) > classes:
+        raise UsageError(
+            f"train_data has {given} classes, but the model has {classes}. Pass the data that the model was trained on."
+        )
 
 
 def extract_logits(model: nn.Module, arguments: Any, output: Any) -> Tensor:

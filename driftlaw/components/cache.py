@@ -15,6 +15,7 @@ from driftlaw.errors import DataError, warn_user
 from driftlaw.files import atomic_path
 from driftlaw.models.normalize import INPUT_BUFFERS
 from driftlaw.paths import data_dir
+from driftlaw.torch_files import read_torch_file
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +59,10 @@ def cached(name: str, key: str, compute: Callable[[], dict[str, Any]], *, folder
     path = (folder or cache_dir()) / f"{name}-{key[:32]}.pt"
     if path.is_file():
         try:
-            stored: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            stored: dict[str, Any] = read_torch_file(path)
             return stored
-        except Exception as error:  # torch raises many types for an unreadable file
-            reason = str(error).partition("\n")[0]
-            warn_user(f"The cache file {path} is damaged ({reason}). Its content is computed again.")
+        except DataError as error:
+            warn_user(f"{error} The content of this cache file is computed again.")
     log.info("computing %s, to be stored in %s", name, path)
     result = compute()
     try:

@@ -24,7 +24,7 @@ class TrainData:
         cache: directory for results that are computed from the data. If None, `driftlaw.components.cache.cache_dir`.
 
     Raises:
-        UsageError: ``images`` lacks one of these attributes, or is empty.
+        UsageError: ``images`` lacks one of these attributes or is empty, or a label is not one of its classes.
     """
 
     def __init__(self, images: Any, cache: Path | None = None) -> None:
@@ -39,7 +39,19 @@ class TrainData:
         self.cache = cache
         self.num_classes = int(images.num_classes)
         self._images = images
-        self._labels = torch.as_tensor(images.labels).long()
+        labels = torch.as_tensor(images.labels)
+        if labels.is_floating_point() or labels.is_complex() or labels.shape != (len(images),):
+            raise UsageError(
+                f"The labels of train_data are {labels.dtype} of shape {tuple(labels.shape)}. Expected one integer per "
+                f"image, {len(images)} in total."
+            )
+        low, high = (int(label) for label in labels.long().aminmax())
+        if low < 0 or high >= self.num_classes:
+            raise UsageError(
+                f"The labels of train_data are {low} to {high}. Expected 0 to {self.num_classes - 1}, for "
+                f"{self.num_classes} classes."
+            )
+        self._labels = labels.long()
 
     @classmethod
     def of(cls, train_data: Any) -> Self:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
 from torch import nn
 
 from driftlaw.base import Adapter, ExecutionSettings
@@ -17,6 +16,7 @@ from driftlaw.methods import make_adapter, registered_methods
 from driftlaw.models import NORMALIZATIONS, build_model, list_weights, load_model
 from driftlaw.models.checkpoint_formats import default_normalization
 from driftlaw.models.hub import is_hub_name
+from driftlaw.torch_files import read_torch_file
 
 _EXPECTED = "Expected a file written by torch.save(adapter.state_dict(), path)."
 
@@ -30,10 +30,7 @@ def read_state(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     Raises:
         DataError: the file cannot be read, or does not contain an adapter state.
     """
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many types; its messages recommend trusting the file
-        raise DataError(f"Cannot read {path} with torch.load ({type(error).__name__}). {_EXPECTED}") from error
+    content = read_torch_file(path, expected=_EXPECTED)
     if isinstance(content, Mapping) and isinstance(content.get("adapter"), Mapping):
         content = content["adapter"]
     if not isinstance(content, Mapping) or _extra_state(content) is None:

@@ -18,6 +18,7 @@ from driftlaw.components.optimizers import make_optimizer, step_if
 from driftlaw.components.parameters import adapt_layers
 from driftlaw.components.sample_weights import masked_mean, select_reliable
 from driftlaw.components.train_data import TrainData
+from driftlaw.settings import Seed
 
 
 class Eta(Adapter, name="eta"):
@@ -113,7 +114,7 @@ class Eata(Eta, name="eata"):
         """Number of training images for F."""
         fisher_batch_size: PositiveInt = 64
         """Batch size of the training images."""
-        source_seed: int = 0
+        source_seed: Seed = 0
         """Seed of the choice of training images."""
 
     fisher: Tensor

@@ -20,6 +20,7 @@ from driftlaw.components.optimizers import make_optimizer
 from driftlaw.components.parameters import require_grad_
 from driftlaw.components.teacher import ema_update, make_teacher, warm_up_teacher_student
 from driftlaw.components.train_data import TrainData, number_of_batches
+from driftlaw.settings import Seed
 
 
 class Rmt(Adapter, name="rmt"):
@@ -79,7 +80,7 @@ class Rmt(Adapter, name="rmt"):
         """Batch size of warm-up and prototypes, as the benchmark's: 200, 200, 64."""
         prototype_images: PositiveInt = 100_000
         """Maximum number of training images for the prototypes: enough for a mean, and less than all of ImageNet."""
-        source_seed: int = 0
+        source_seed: Seed = 0
         """Seed of the choice and order of training images in warm-up and prototypes."""
 
     prototypes: Tensor

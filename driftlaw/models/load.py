@@ -78,6 +78,9 @@ def load_model(
         UsageError: The weights do not exist or do not match the arguments.
         DataError: The file is damaged or of an unknown architecture.
     """
+    for given in (name_or_path, checkpoint):
+        if not isinstance(given, str | os.PathLike | None) or given is name_or_path is None:
+            raise UsageError(f"Expected the name or path of a model, found {given!r} of type {type(given).__name__}.")
     if checkpoint is not None and not Path(checkpoint).is_file():
         raise UsageError(f"The checkpoint {checkpoint} is not a file.")
     if is_hub_name(name_or_path):

@@ -50,7 +50,7 @@ class Normalize(nn.Module):
     ) -> None:
         super().__init__()
         if order not in ("rgb", "bgr"):
-            raise unknown_name("channel order", order, ["rgb", "bgr"])
+            raise unknown_name("channel order", str(order), ["rgb", "bgr"])
         self.scale = float(scale)
         self.order = order
         # Stored beside the buffers, so that a model on the meta device has them too.
@@ -105,15 +105,24 @@ def make_normalize(normalize: Normalization | None) -> Normalize:
         if normalize not in NORMALIZATIONS:
             raise unknown_name("normalisation", normalize, list(NORMALIZATIONS))
         normalize = NORMALIZATIONS[normalize]
+    if not isinstance(normalize, Mapping | None):
+        raise UsageError(f"The normalisation is {normalize!r}. Expected a name, or mean and std.")
     numbers = dict(normalize or {})
     known = ("mean", "std", "scale", "order")
     problems = [f"unknown key '{key}', expected {', '.join(known)}" for key in numbers if key not in known]
     for key in ("mean", "std"):
-        value = numbers.get(key, [0.0])
-        if not isinstance(value, Sequence | Tensor) or isinstance(value, str) or len(value) not in (1, 3):
+        value = numbers.get(key, [1.0])
+        try:
+            vector = torch.as_tensor(value, dtype=torch.float32, device="cpu")
+        except (TypeError, ValueError, RuntimeError):  # text, or lists of different lengths
+            vector = torch.empty(0, device="cpu")
+        if vector.shape not in ((1,), (3,)) or not vector.isfinite().all():
             problems.append(f"{key} is {value!r}, expected three numbers, one per channel")
-        elif key == "std" and key in numbers and not all(float(number) > 0 for number in value):
+        elif key == "std" and not (vector > 0).all():
             problems.append(f"std is {value!r}, expected numbers above 0")
+    scale = numbers.get("scale", 1.0)
+    if not isinstance(scale, int | float) or not 0 < scale < math.inf:
+        problems.append(f"scale is {scale!r}, expected a number above 0")
     if problems:
         raise combined_error(f"normalize={numbers} is invalid:", problems)
     return Normalize(**numbers)

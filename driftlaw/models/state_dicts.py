@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel, ConfigDict, PositiveInt
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from driftlaw.errors import DataError, combined_error
+from driftlaw.errors import DataError, UsageError, combined_error
+from driftlaw.settings import validate
+from driftlaw.torch_files import read_torch_file
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net")  # keys under which projects store it
 _MAX_PROBLEMS = 3  # tensors of one kind that a message names
@@ -27,20 +30,39 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any], dict
             tensors = load_file(path)
         except (SafetensorError, OSError) as error:
             raise DataError(f"{path} is not a complete safetensors file ({error}). Get or make it again.") from error
-        return tensors, {}, json.loads(metadata["driftlaw"]) if "driftlaw" in metadata else None
-    try:
-        with _allow_namespace():
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many kinds of errors for files it cannot read
-        reason = str(error).partition("\n")[0]  # the following lines advise to trust the file
-        raise DataError(f"{path} cannot be read as a torch checkpoint of tensors: {reason}.") from error
+        return tensors, {}, _read_metadata(metadata["driftlaw"], path) if "driftlaw" in metadata else None
+    with _allow_namespace():
+        content = read_torch_file(path)
     fields = content if isinstance(content, Mapping) else {}
     for key in _WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
-    if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
+    if not isinstance(content, Mapping) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in content.items()
+    ):
         raise DataError(f"{path} contains no state dict. Expected tensors by name, or these under 'state_dict'.")
     return dict(content), fields, None
+
+
+class WeightsMetadata(BaseModel):
+    """What ``save_model`` writes into a file of weights, besides other data that the caller may have added."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    name: str
+    num_classes: PositiveInt
+    normalise: str | dict[str, Any]
+
+
+def _read_metadata(text: str, path: Path) -> dict[str, Any]:
+    try:
+        metadata: dict[str, Any] = json.loads(text)
+        validate(WeightsMetadata, metadata, f"{path} has invalid metadata:")
+    except UsageError as error:
+        raise DataError(f"{error}\nMake the file again with driftlaw.models.save_model.") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"The metadata of {path} is not valid JSON ({error}). Make the file again.") from None
+    return metadata
 
 
 @contextlib.contextmanager
@@ -60,10 +82,11 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], heading: str) 
     """Load a state dict that must have the model's names and shapes; only ``num_batches_tracked`` may be missing.
 
     Raises:
-        DataError: names or shapes differ. The message starts with ``heading`` and lists them.
+        DataError: names or shapes differ, or numbers are integer or complex instead of floating-point. The message
+            starts with ``heading`` and lists them.
     """
-    expected = {key: tuple(value.shape) for key, value in model.state_dict().items()}
-    found = {key: tuple(value.shape) for key, value in tensors.items()}
+    expected = {key: _form(value) for key, value in model.state_dict().items()}
+    found = {key: _form(value) for key, value in tensors.items()}
     differing = [key for key in expected | found if expected.get(key) != found.get(key)]
     groups: dict[str, list[str]] = {}
     for key in (key for key in differing if not key.endswith("num_batches_tracked")):
@@ -79,6 +102,11 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], heading: str) 
     if problems:
         raise DataError(str(combined_error(heading, problems)))
     model.load_state_dict(tensors, strict=False)
+
+
+def _form(value: Tensor) -> str:
+    numbers = "" if value.is_floating_point() else " of complex numbers" if value.is_complex() else " of integers"
+    return f"{tuple(value.shape)}{numbers}"
 
 
 def strip_prefix(tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:

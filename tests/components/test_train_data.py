@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+import driftlaw
 from driftlaw.components.train_data import TrainData
 from driftlaw.datasets import ArrayImages
 from driftlaw.errors import UsageError
-from driftlaw.testing.fixtures import SyntheticDataset
+from driftlaw.testing.fixtures import CLASSES, SyntheticDataset, tiny_model
 
 LIKE = torch.empty(5, 3, 16, 16, dtype=torch.float64)
 
@@ -86,3 +87,33 @@ def test_the_hash_is_that_of_the_dataset_or_computed_from_its_content(images):
 def test_a_missing_attribute_is_an_error_that_names_it():
     with pytest.raises(UsageError, match="list without labels, images, num_classes, metadata"):
         TrainData([1, 2])
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 1, -1, 0], r"labels of train_data are -1 to 1\. Expected 0 to 3, for 4 classes"),
+        ([0, 1, 4, 0], r"labels of train_data are 0 to 4\. Expected 0 to 3"),
+        ([0.0, 1.0, 1.0, 0.0], r"torch\.float64 of shape \(4,\)\. Expected one integer per image, 4 in total"),
+        ([[0], [1], [2], [3]], r"of shape \(4, 1\)\. Expected one integer per image"),
+    ],
+)
+def test_labels_that_are_no_classes_are_refused(labels, message):
+    dataset = ArrayImages("four", np.zeros((4, 8, 8, 3), np.uint8), np.arange(4), ["a", "b", "c", "d"])
+    dataset.labels = np.asarray(labels)
+    with pytest.raises(UsageError, match=message):
+        TrainData(dataset)
+
+
+class ManyClasses(torch.utils.data.Dataset):
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        return torch.zeros(3, 16, 16), index
+
+
+@pytest.mark.parametrize("method", ["rmt", "eata", "gtta"])
+def test_more_classes_than_the_network_are_refused_at_construction(method):
+    with pytest.raises(UsageError, match=f"train_data has 10 classes, but the model has {CLASSES}"):
+        driftlaw.adapt(tiny_model(), method, train_data=ManyClasses())

@@ -159,7 +159,7 @@ class Trap:
 
 def test_checkpoint_that_runs_code_raises_without_running_it(tmp_path):
     torch.save({"state_dict": Trap(tmp_path / "trapped")}, tmp_path / "trap.pt")
-    with pytest.raises(DataError, match=r"trap\.pt cannot be read as a torch checkpoint of tensors") as caught:
+    with pytest.raises(DataError, match=r"trap\.pt contains Python objects") as caught:
         load_model(tmp_path / "trap.pt")
     assert not (tmp_path / "trapped").exists()
     assert "\n" not in str(caught.value)
@@ -167,7 +167,7 @@ def test_checkpoint_that_runs_code_raises_without_running_it(tmp_path):
 
 def test_pickled_module_raises(tmp_path):
     torch.save(network(), tmp_path / "net.pt")
-    with pytest.raises(DataError, match="checkpoint of tensors"):
+    with pytest.raises(DataError, match="contains Python objects"):
         load_model(tmp_path / "net.pt")
 
 
@@ -176,6 +176,52 @@ def test_checkpoint_without_a_state_dict_raises(tmp_path, content):
     torch.save(content, tmp_path / "odd.pt")
     with pytest.raises(DataError, match=r"odd\.pt contains no state dict"):
         load_model(tmp_path / "odd.pt")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": 5}, "name = 5: Input should be a valid string"),
+        ({"num_classes": "10"}, "num_classes = '10': Input should be a valid integer"),
+        ({"num_classes": True}, "num_classes = True"),
+        ({"num_classes": -1}, "num_classes = -1: Input should be greater than 0"),
+        ({"normalise": 5}, "normalise.str = 5"),
+        ({"normalise": {"mean": ["a"] * 3}}, "expected three numbers"),
+        ({"normalise": {"mean": [float("nan")] * 3}}, "expected three numbers"),
+        ({"normalise": {"std": [float("inf")] * 3}}, "expected three numbers"),
+        ({"normalise": {"scale": "x"}}, "scale is 'x', expected a number above 0"),
+        ({"normalise": {"order": 5}}, "Unknown channel order '5'"),
+    ],
+)
+def test_wrong_types_in_the_metadata_raise(tmp_path, change, message):
+    save_model(network(), tmp_path / "net.safetensors", metadata=change)
+    with pytest.raises((DataError, UsageError), match=message):
+        load_model(tmp_path / "net.safetensors")
+
+
+@pytest.mark.parametrize("text", ["", "5", "null", "[]", "{", "{}", "[" * 100_000, "1" * 5000], ids=range(8))
+def test_metadata_that_is_no_json_object_raises(tmp_path, text):
+    save_file(dict(network().state_dict()), tmp_path / "net.safetensors", metadata={"driftlaw": text})
+    with pytest.raises(DataError, match=r"(not valid JSON|has invalid metadata)"):
+        load_model(tmp_path / "net.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind"), [(torch.int64, "integers"), (torch.bool, "integers"), (torch.complex64, "complex numbers")]
+)
+def test_weights_that_are_not_floating_point_raise(tmp_path, dtype, kind):
+    model = network()
+    tensors = {name: value.to(dtype) for name, value in model.state_dict().items()}
+    header = {"driftlaw": json.dumps(model.info)}
+    save_file(tensors, tmp_path / "net.safetensors", metadata=header)
+    with pytest.raises(DataError, match=rf"conv\.weight: expected \(16, 3, 3, 3\), found .* of {kind}"):
+        load_model(tmp_path / "net.safetensors")
+
+
+@pytest.mark.parametrize("name", [3, None, ["wrn_16_1-cifar10"]])
+def test_a_model_is_named_by_text_or_path(name):
+    with pytest.raises(UsageError, match="Expected the name or path of a model"):
+        load_model(name)
 
 
 def test_unknown_architecture_raises(tmp_path):
