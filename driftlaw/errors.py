@@ -1,19 +1,35 @@
 """Exceptions and warnings of driftlaw, with the exit code of each, and functions that phrase common errors."""
 
 import difflib
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
+
+# Control characters but newline and tab, bidirectional controls, line separators, and halves of surrogate pairs.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    r"""Return text with control characters as escape sequences of JSON, so that it cannot control a terminal.
+
+    >>> print(printable("\x1b[31mred"))
+    \u001b[31mred
+    """
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class DriftlawError(Exception):
     """Base class of all errors that driftlaw raises on purpose.
 
-    The message says what was found, what was expected and what to do. The command line prints it and exits with
-    ``exit_code``.
+    The message says what was found, what was expected and what to do. It may quote names from files, so it is made
+    ``printable``. The command line prints it and exits with ``exit_code``.
     """
 
     exit_code = 1
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(printable(str(message)))
 
 
 class UsageError(DriftlawError, ValueError):
@@ -38,7 +54,7 @@ def warn_user(text: str, category: type[Warning] = DriftlawWarning) -> None:
     level, frame = 2, sys._getframe().f_back
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("driftlaw", "torch"):
         level, frame = level + 1, frame.f_back
-    warnings.warn(text, category, stacklevel=level)
+    warnings.warn(printable(text), category, stacklevel=level)
 
 
 def suggest(name: str, valid: Iterable[str]) -> str:

@@ -1,8 +1,19 @@
 """Errors: exit codes, suggestions and combined messages."""
 
+import pickle
+
 import pytest
 
-from driftlaw.errors import DataError, DriftlawError, UsageError, combined_error, suggest, unknown_name
+from driftlaw.errors import (
+    DataError,
+    DriftlawError,
+    DriftlawWarning,
+    UsageError,
+    combined_error,
+    suggest,
+    unknown_name,
+    warn_user,
+)
 
 
 def test_usage_errors_exit_with_2_and_all_others_with_1():
@@ -34,3 +45,15 @@ def test_unknown_name_error_lists_all_valid_names():
 
 def test_combined_error_has_one_line_per_problem():
     assert str(combined_error("wrong:", ["one", "two"])).splitlines() == ["wrong:", "  - one", "  - two"]
+
+
+@pytest.mark.parametrize("kind", [DriftlawError, UsageError, DataError])
+def test_messages_cannot_control_a_terminal(kind):
+    error = kind("file \x1b[2J\x9b\r\u202e\udc80 of\n\tdriftlaw…")
+    assert str(error) == "file \\u001b[2J\\u009b\\u000d\\u202e\\udc80 of\n\tdriftlaw…"
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_warnings_cannot_control_a_terminal():
+    with pytest.warns(DriftlawWarning, match=r"\\u001b\[2J"):
+        warn_user("\x1b[2J")

@@ -11,6 +11,7 @@ import typer
 
 from driftlaw import __version__
 from driftlaw.cli.check import check
+from driftlaw.cli.console import echo
 from driftlaw.cli.corrupt import corrupt
 from driftlaw.cli.data import app as data_app
 from driftlaw.cli.doctor import doctor
@@ -46,7 +47,7 @@ class _Commands(Group):
                 raise
             again = "without --overwrite" if {"--overwrite", "--again"} & set(sys.argv) else "again"
             resume = f" Run the same command {again} to resume." if _RESUMABLE & set(sys.argv) else ""
-            typer.echo(f"driftlaw: Interrupted.{resume}", err=True)
+            echo(f"driftlaw: Interrupted.{resume}", err=True)
             raise typer.Exit(TERMINATED if isinstance(stop, SystemExit) else INTERRUPTED) from None
         except BrokenPipeError:  # such as `driftlaw list | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -92,7 +93,7 @@ def main() -> None:
 
     def show(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
         if issubclass(category, DriftlawWarning):
-            typer.echo(f"driftlaw: ! {message}", err=True)  # without file and line
+            echo(f"driftlaw: ! {message}", err=True)  # without file and line
         else:
             show_other(message, category, *location, **more)
 
@@ -102,7 +103,7 @@ def main() -> None:
             app(prog_name="driftlaw")
         except (DriftlawError, OSError) as error:
             logging.debug("", exc_info=error)
-            typer.echo(f"driftlaw: {error}", err=True)
+            echo(f"driftlaw: {error}", err=True)
             sys.exit(error.exit_code if isinstance(error, DriftlawError) else 1)
         finally:
             signal.signal(signal.SIGTERM, before)

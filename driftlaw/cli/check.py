@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from driftlaw.cli.console import echo
 from driftlaw.cli.options import AsJson, split_names
+from driftlaw.errors import printable
 
 if TYPE_CHECKING:
     from driftlaw.testing import CheckResult
@@ -15,7 +17,10 @@ if TYPE_CHECKING:
 
 def check(
     method: Annotated[
-        str, typer.Argument(metavar="FILE_OR_NAME", help="A .py file that defines one method, or a method's name.")
+        str,
+        typer.Argument(
+            metavar="FILE_OR_NAME", help="A .py file that defines one method, which is executed, or a method's name."
+        ),
     ],
     set_: Annotated[list[str] | None, typer.Option("--set", help="Setting of the method, such as tau=0.6.")] = None,
     only: Annotated[
@@ -24,6 +29,8 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Run the conformance tests on a method, with a tiny model on the CPU. The exit code is 1 if a test fails.
+
+    The code in FILE is executed with your permissions. Check only files that you trust.
 
     For example:
 
@@ -35,9 +42,12 @@ def check(
     import sys
     from dataclasses import asdict
 
+    from driftlaw.base.find_method import is_method_file
     from driftlaw.settings import merge, parse_assignments
     from driftlaw.testing import CHECKS, check_method, find_method
 
+    if is_method_file(method):
+        echo(f"driftlaw: The code in {method} is executed. Check only files that you trust.", err=True)
     with contextlib.redirect_stdout(sys.stderr):  # what a user's file prints must not end up in the JSON document
         kind = find_method(method)
         settings = parse_assignments(set_ or [])
@@ -59,15 +69,13 @@ def check(
 
 def _print_table(method: str, results: list[CheckResult], descriptions: dict[str, str]) -> None:
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, show_header=False)
     for result in results:
-        mark = "[green]✓[/green]" if result.passed else "[red]✗[/red]"
-        text = f"[dim]{descriptions[result.name]}[/dim]" if result.passed else f"[red]{escape(result.reason)}[/red]"
-        table.add_row(mark, result.name.replace("_", " "), text)
-    console = Console()
-    console.print(table)
-    passed = sum(result.passed for result in results)
-    console.print(f"{method}: {passed} of {len(results)} checks passed", highlight=False)
+        mark = Text("✓", style="green") if result.passed else Text("✗", style="red")
+        text = printable(descriptions[result.name] if result.passed else result.reason)
+        table.add_row(mark, result.name.replace("_", " "), Text(text, style="dim" if result.passed else "red"))
+    Console(markup=False, emoji=False).print(table)
+    echo(f"{method}: {sum(result.passed for result in results)} of {len(results)} checks passed")

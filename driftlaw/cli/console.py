@@ -9,6 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import typer
+
+from driftlaw.errors import printable
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -25,7 +29,7 @@ def progress_bar() -> Progress:
     from rich.console import Console
 
     return progress.Progress(
-        progress.TextColumn("{task.description}"),
+        progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(),
         progress.MofNCompleteColumn(),
         progress.TimeElapsedColumn(),
@@ -56,7 +60,7 @@ class RunProgress:
     def started(self, spec: RunSpec, steps: int) -> None:
         """Show the bar of a run, or print that it has started."""
         if spec.file_name not in self._tasks:
-            self._tasks[spec.file_name] = self._bar.add_task(spec.title, total=steps), steps
+            self._tasks[spec.file_name] = self._bar.add_task(printable(spec.title), total=steps), steps
             if self._bar.disable:
                 self._print(f"{spec.title}: started, {steps} steps")
 
@@ -107,7 +111,12 @@ class RunProgress:
 
     def _print(self, line: str, *, always: bool = False) -> None:
         if always or not is_quiet():
-            self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._bar.console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print text on stdout or stderr, with control characters as escape sequences."""
+    typer.echo(printable(text), err=err)
 
 
 def format_duration(seconds: float) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from driftlaw.cli.console import echo
 from driftlaw.cli.options import AsJson
 from driftlaw.corruptions.registry import SEVERITIES, find_corruption, list_corruptions
 from driftlaw.errors import UsageError, combined_error
@@ -58,7 +59,7 @@ def corrupt(
     if as_json:
         print(json.dumps({"pictures": len(paths), "seed": seed, "written": [str(path) for path in written]}))
     else:
-        print(f"{len(written)} written: {out}")
+        echo(f"{len(written)} written: {out}")
 
 
 def _find_images(source: Path, out: Path) -> list[Path]:

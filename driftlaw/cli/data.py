@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from driftlaw import paths
+from driftlaw.cli.console import echo
 from driftlaw.cli.options import AsJson, Command, DataDir, Group
 from driftlaw.errors import DataError, UsageError, unknown_name
 
@@ -38,8 +39,8 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     for row in rows:
         here = {True: "yes", False: "no", None: "your own"}[row["present"]]
         table.add_row(row["name"], here, row["title"], str(row["num_classes"] or "any"), ", ".join(row["splits"]))
-    Console().print(table)
-    typer.echo(f"Data directory: {paths.data_dir(data_dir)}")
+    Console(markup=False, emoji=False).print(table)
+    echo(f"Data directory: {paths.data_dir(data_dir)}")
 
 
 @app.command(cls=Command)
@@ -64,7 +65,7 @@ def get(
         path = _weights_path(data_dir)
         if not path.is_file():
             raise UsageError(_TOOL.format(name=name, tool=_WEIGHTS.tool))
-        typer.echo(json.dumps({"name": name, "file": str(path)}, indent=2) if as_json else f"{name} is in {path}")
+        echo(json.dumps({"name": name, "file": str(path)}, indent=2) if as_json else f"{name} is in {path}")
         return
     if name in ARCHIVES:
         raise UsageError(
@@ -84,7 +85,7 @@ def get(
             progress.update(task, completed=received >> 20, total=None if total is None else total >> 20)
 
         folder = download_dataset(info, data_dir=data_dir, progress=update)
-    typer.echo(json.dumps({"name": name, "folder": str(folder)}, indent=2) if as_json else f"{name} is in {folder}")
+    echo(json.dumps({"name": name, "folder": str(folder)}, indent=2) if as_json else f"{name} is in {folder}")
 
 
 @app.command(hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
@@ -117,7 +118,7 @@ def verify(
         raise typer.Exit(1 if problems else 0)
     if problems:
         raise DataError(f"'{name}' has problems:" + "".join(f"\n  - {problem}" for problem in problems))
-    typer.echo(f"{name}: ok ({checked})")
+    echo(f"{name}: ok ({checked})")
 
 
 def _problems(name: str, data_dir: Path | None) -> tuple[list[str], str]:

@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Iterator
 
+from driftlaw.cli.console import echo
 from driftlaw.cli.options import AsJson
 
 EXTRAS = {
@@ -25,7 +26,7 @@ def doctor(as_json: AsJson = False) -> None:
         return
     width = max(map(len, findings))
     for name, text in findings.items():
-        print(f"{name:<{width}}  {text}")
+        echo(f"{name:<{width}}  {text}")
 
 
 def _findings() -> Iterator[tuple[str, str]]:

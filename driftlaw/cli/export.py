@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from driftlaw.cli.console import echo
 from driftlaw.cli.options import AsJson, Checkpoint, DataDir, Normalize
 from driftlaw.errors import DataError, UsageError
 
@@ -81,7 +82,7 @@ def export(
     target = pick_device(device)
     calibration = choose_calibration(source_model, adapter, calibrate, images, device=target, data_dir=data_dir)
     if calibration.note:
-        typer.echo(f"driftlaw: {calibration.note}", err=True)
+        echo(f"driftlaw: {calibration.note}", err=True)
     options = {"statistics": calibration.statistics, "metadata": {"calibration": calibration.origin}}
     if adapter is not None:
         adapter.to(target)
@@ -89,7 +90,7 @@ def export(
         result = export_adapter(adapter, out, inputs, **options)  # type: ignore[arg-type]
     else:
         result = export_model(source_model.to(target), out, calibration.images.float(), **options)  # type: ignore[arg-type]
-    print(json.dumps(result.as_dict()) if as_json else _describe(result))
+    echo(json.dumps(result.as_dict()) if as_json else _describe(result))
 
 
 def _load(

@@ -41,8 +41,9 @@ def list_command(
     """
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    from driftlaw.errors import unknown_name
+    from driftlaw.errors import printable, unknown_name
 
     if kind is not None and kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
@@ -52,7 +53,7 @@ def list_command(
         return
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, group in entries.items():
-        table.add_row(f"[bold]{name}[/bold]", "")
+        table.add_row(Text(name, style="bold"), "")
         for entry in group:
-            table.add_row(f"  {entry['name']}", entry["title"])
-    Console().print(table)
+            table.add_row(f"  {printable(entry['name'])}", printable(entry["title"]))
+    Console(markup=False, emoji=False).print(table)

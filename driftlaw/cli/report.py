@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from driftlaw.cli import options as opt
+from driftlaw.cli.console import echo
 
 if TYPE_CHECKING:
     from driftlaw.reports import ResultTable
@@ -102,7 +103,7 @@ def report(
     samples = _sample_images(tables, data_dir) if images and format == "html" else {}
     text = build_report(tables, format, command=shlex.join(words), columns=names, compare=compare, samples=samples)
     for note in (note for table in tables for note in table.notes):
-        typer.echo(f"note: {note}", err=True)
+        echo(f"note: {note}", err=True)
     if target == _STDOUT:
         typer.echo(text, nl=False)
         return
@@ -111,7 +112,7 @@ def report(
             temporary.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise DataError(f"Cannot write {target}: {error.strerror or error}. Choose another path with --out.") from error
-    typer.echo(f"{target}: report of {len(records)} run{'' if len(records) == 1 else 's'}", err=True)
+    echo(f"{target}: report of {len(records)} run{'' if len(records) == 1 else 's'}", err=True)
 
 
 def _sample_images(tables: Sequence[ResultTable], data_dir: Path | None) -> dict[str, dict[str, bytes]]:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from driftlaw.cli import options as opt
+from driftlaw.cli.console import echo
 from driftlaw.cli.run import print_folders, summary
+from driftlaw.errors import printable
 
 if TYPE_CHECKING:
     from driftlaw.experiments import RunSpec
@@ -129,7 +131,7 @@ def reproduce(
         _print_tables(name, experiment.title, records)
     if failed or skipped:
         counts = f"{len(failed)} runs failed, {len(skipped)} were skipped"
-        typer.echo(f"driftlaw: The table is incomplete: {counts}. The messages above give the reasons.", err=True)
+        echo(f"driftlaw: The table is incomplete: {counts}. The messages above give the reasons.", err=True)
         raise typer.Exit(PARTIAL)
 
 
@@ -138,15 +140,15 @@ def _print_preview(plan: ExecutionPlan) -> None:
     from driftlaw.cli.console import is_quiet
 
     for line in plan.fallbacks:
-        typer.echo(f"driftlaw: ! {line}", err=True)
+        echo(f"driftlaw: ! {line}", err=True)
     for reason, specs in plan.skipped_by_reason().items():
         rows = list(dict.fromkeys(f"{spec.preset} {spec.method} {spec.label}".strip() for spec in specs))
         shown = ", ".join(rows[:4]) + (f" and {len(rows) - 4} more rows" if len(rows) > 4 else "")
         count = f"{len(specs)} {'run' if len(specs) == 1 else 'runs'}"
-        typer.echo(f"driftlaw: ! skipped {count} ({shown}): {reason}", err=True)
+        echo(f"driftlaw: ! skipped {count} ({shown}): {reason}", err=True)
     finished = sum(run.record is not None for run in plan.runs)
     if finished and not is_quiet():
-        typer.echo(f"{finished} of {len(plan.runs)} runs are already finished", err=True)
+        echo(f"{finished} of {len(plan.runs)} runs are already finished", err=True)
 
 
 def _print_plan(plan: ExecutionPlan, as_json: bool) -> None:
@@ -155,7 +157,7 @@ def _print_plan(plan: ExecutionPlan, as_json: bool) -> None:
         spec, state = run.spec, STATES[run.state]
         record = str(run.record.path if run.record and run.state == "finished" else run.target)
         if not as_json:
-            print(f"{state:>8}  {spec.title} -> {record}")
+            echo(f"{state:>8}  {spec.title} -> {record}")
         keys = ("method", "label", "seed", "settings", "stream", "model")
         row = {"dataset": spec.preset} | {key: getattr(spec, key) for key in keys}
         rows.append(row | {"record": record, "state": state})
@@ -180,6 +182,6 @@ def _print_tables(name: str, title: str, records: Sequence[tuple[RunSpec, RunRec
     console, number = Console(), int(name.removeprefix("table")) if name.startswith("table") else None
     for preset in dict.fromkeys(spec.preset for spec, _ in records):
         group = [record for spec, record in records if spec.preset == preset]
-        console.print(f"{name}, {preset}: {title}", style="bold", markup=False, highlight=False)
+        console.print(printable(f"{name}, {preset}: {title}"), style="bold", markup=False, highlight=False)
         console.print(render_terminal(group, paper_table=number))
     print_folders([record for _, record in records])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from driftlaw.cli import options as opt
+from driftlaw.cli.console import echo
 
 if TYPE_CHECKING:
     from driftlaw.experiments import RunSpec
@@ -102,9 +103,9 @@ def _print_plan(specs: Sequence[RunSpec], out: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"stream": first.stream, "source": first.train_data, "model": first.model, "cells": rows}))
         return
-    print(f"stream: {first.stream}\nmodel:  {first.model}")
+    echo(f"stream: {first.stream}\nmodel:  {first.model}")
     for row in rows:
-        print(f"{row['method']} seed {row['seed']} {row['settings']} -> {row['record']}")
+        echo(f"{row['method']} seed {row['seed']} {row['settings']} -> {row['record']}")
 
 
 def summary(record: RunRecord) -> dict[str, Any]:
@@ -135,4 +136,4 @@ def print_table(records: Sequence[RunRecord]) -> None:
 def print_folders(records: Sequence[RunRecord]) -> None:
     """Print where records are stored, and the command that makes a report of them."""
     folders = sorted({str(record.path.parent) for record in records if record.path})
-    print(f"Records are in {', '.join(folders)}. `driftlaw report {' '.join(folders)}` makes a report of them.")
+    echo(f"Records are in {', '.join(folders)}. `driftlaw report {' '.join(folders)}` makes a report of them.")

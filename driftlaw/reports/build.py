@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 from driftlaw.errors import UsageError, unknown_name
 from driftlaw.records import RunRecord
 from driftlaw.reports import contents
 from driftlaw.reports.columns import describe_columns
-from driftlaw.reports.document import Block, Document, Figure, Note, Samples, Section
+from driftlaw.reports.document import Block, Document, Figure, Note, Samples, Section, printable_parts
 from driftlaw.reports.format import LABELS, listed, short_name
 from driftlaw.reports.published import COMPARISONS, compare_with_paper
 from driftlaw.reports.render_data import render_csv, render_json
@@ -164,7 +165,8 @@ def build_document(
             folded.add("Records")
         subsections = [Section(title, tuple(inner), folded=title in folded) for title, inner in parts.items() if inner]
         sections.append(Section(table.protocol.name, tuple(blocks), tuple(subsections), table.protocol.key[:8]))
-    return Document(contents.page_title(tables), tuple(sections), command, contents.run_dates(tables))
+    document = Document(contents.page_title(tables), tuple(sections), command, contents.run_dates(tables))
+    return cast("Document", printable_parts(document))
 
 
 def _page_parts(table: ResultTable, cost: list[Block]) -> dict[str, list[Block]]:

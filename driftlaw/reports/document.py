@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Literal
+
+from driftlaw.errors import printable
 
 
 @dataclass(frozen=True)
@@ -155,3 +157,14 @@ class Document:
     sections: tuple[Section, ...]
     command: str | None = None
     dates: str = ""
+
+
+def printable_parts(part: Any) -> Any:
+    """Return a document, or a part of one, with control characters in all of its text as escape sequences."""
+    if isinstance(part, str):
+        return printable(part)
+    if isinstance(part, tuple):
+        return tuple(map(printable_parts, part))
+    if is_dataclass(part) and not isinstance(part, type):
+        return replace(part, **{field.name: printable_parts(getattr(part, field.name)) for field in fields(part)})
+    return part

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from driftlaw.errors import printable
 from driftlaw.records import RunRecord
 from driftlaw.reports.columns import column_data
 from driftlaw.reports.contents import summarize
@@ -18,7 +19,12 @@ REPORT_FORMAT = "driftlaw-report-1"
 
 def render_csv(tables: Sequence[ResultTable], columns: Sequence[str]) -> str:
     """Return one line per run; domains that a run did not reach are empty."""
-    lines = [_csv_line(table, row, record, columns) for table in tables for row in table.rows for record in row.records]
+    lines = [
+        {printable(name): _csv_cell(value) for name, value in _csv_line(table, row, record, columns).items()}
+        for table in tables
+        for row in table.rows
+        for record in row.records
+    ]
     names = list(dict.fromkeys(name for line in lines for name in line))
     after = names.index("finished") + 1  # domains of all tables follow this column
     names[after:] = sorted(names[after:], key=lambda name: not name.startswith("error:"))
@@ -27,6 +33,14 @@ def render_csv(tables: Sequence[ResultTable], columns: Sequence[str]) -> str:
     writer.writeheader()
     writer.writerows(lines)
     return text.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    """Return a value without control characters, and with an apostrophe if spreadsheets would read it as a formula."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
 
 
 def _csv_line(table: ResultTable, row: ResultRow, record: RunRecord, columns: Sequence[str]) -> dict[str, Any]:
@@ -57,7 +71,7 @@ def render_json(tables: Sequence[ResultTable], command: str | None, columns: Seq
     """Return the whole report as one JSON document."""
     content = [_table(table, columns, compare=compare) for table in tables]
     document = {"format": REPORT_FORMAT, "command": command, "tables": content}
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return printable(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def _table(table: ResultTable, columns: Sequence[str], *, compare: bool) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def _table(section: Section, table: Table) -> str:
         key=section.key,
         kinds="".join(_ALIGNMENT.get(column.kind, "r") for column in table.columns),
         headings=" & ".join(map(_heading, table.columns)),
-        rows="\n".join(" & ".join([escape(row[0].label), *map(_cell, row[1:])]) + r" \\" for row in table.rows),
+        rows="\n".join(" & ".join([_label(row[0]), *map(_cell, row[1:])]) + r" \\" for row in table.rows),
         notes=escape(" ".join([*section.notes("protocol"), *section.notes("warning")])),
     )
 
@@ -45,6 +45,11 @@ def _table(section: Section, table: Table) -> str:
 def _heading(column: Column) -> str:
     heading = escape(column.heading)
     return rf"\rotatebox{{70}}{{{heading}}}" if column.full_name else heading
+
+
+def _label(cell: Cell) -> str:
+    text = escape(cell.label)
+    return f"{{}}{text}" if text.startswith("[") else text  # after a line break, LaTeX reads [ as a length
 
 
 def _cell(cell: Cell) -> str:

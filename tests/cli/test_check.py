@@ -100,3 +100,12 @@ def test_invalid_use_is_a_usage_error(words, message):
     result = invoke(*words)
     assert isinstance(result.exception, UsageError)
     assert message in str(result.exception)
+
+
+def test_help_and_command_say_that_the_file_is_executed(tmp_path):
+    assert "The code in FILE is executed" in invoke("--help").stdout
+    path = tmp_path / "mine.py"
+    path.write_text("raise SystemError('ran')")
+    result = invoke(path)
+    assert f"The code in {path} is executed. Check only files that you trust." in result.stderr.replace("\n", "")
+    assert "is executed" not in invoke("tent", "--only", "seed_determines_result").stderr

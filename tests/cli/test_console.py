@@ -86,3 +86,23 @@ def test_a_resumed_run_and_a_reused_record_are_mentioned(monkeypatch, tmp_path, 
 def test_command_line_can_be_typed_again(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/somewhere/bin/driftlaw", "run", "--set", "stream.dataset=folder:my images"])
     assert command_line() == "driftlaw run --set 'stream.dataset=folder:my images'"
+
+
+def test_names_are_no_markup_and_control_nothing(monkeypatch, capsys):
+    spec = RunSpec("[red]em\x1b[2Jbedded", "law", {}, 0, {"dataset": "cifar10-embedded"}, {"weights": "w"})
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with progress_bar() as bar:
+        progress = RunProgress(bar, [spec])
+        progress.started(spec, 10)
+        bar.refresh()
+        progress.ended(RunResult(spec, None, "failed [bold]\x1b[2J"))
+    shown = sys.stderr.text
+    assert "[red]em\\u001b[2Jbedded" in shown
+    assert "failed [bold]\\u001b[2J" in shown
+    assert "em\x1b[2J" not in shown
+
+
+def test_echo_escapes_control_characters(capsys):
+    console.echo("a\x1b[31m")
+    console.echo("b\x07", err=True)
+    assert capsys.readouterr() == ("a\\u001b[31m\n", "b\\u0007\n")

@@ -70,3 +70,12 @@ def test_table_contains_every_kind(monkeypatch):
 def test_unknown_kind_suggests_the_closest():
     with pytest.raises(UsageError, match=r"Unknown kind 'method'\. Did you mean 'methods'"):
         list_output("method")
+
+
+def test_file_names_are_no_markup_and_control_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("DRIFTLAW_DATA", str(tmp_path))
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "[bold]net\x1b[2J.safetensors").touch()
+    shown = list_output("weights")
+    assert "[bold]net\\u001b[2J" in shown
+    assert "\x1b" not in shown

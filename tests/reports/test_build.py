@@ -1,5 +1,10 @@
+import csv
+import io
+import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -47,3 +52,52 @@ assert "torch" not in sys.modules
 def test_import_does_not_load_matplotlib():
     code = "import sys, driftlaw.reports; assert 'matplotlib' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+HOSTILE = "[bold]x[/bold] \x1b[31m\x07\x9b2J\u202e <script>alert(1)</script> $\\input{a}$ |a| `b`\n\n# h\r"
+
+
+def hostile_records():
+    """Return records whose names try to control terminals, spreadsheets, pages and LaTeX."""
+    domains = {HOSTILE: 20, "=cmd": 10}
+    return [
+        make_record("source", domains),
+        make_record(
+            f"={HOSTILE}",
+            domains,
+            settings={f"@{HOSTILE}": HOSTILE},
+            header={"title": f"@{HOSTILE}", "model": {"name": f"+{HOSTILE}", "sha256": "0" * 64, "num_classes": 10}},
+            stream={"dataset": {"name": f"-{HOSTILE}"}},
+            path=Path(f"={HOSTILE}.jsonl"),
+        ),
+    ]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_text_in_records_controls_nothing(format):
+    text = build_report(hostile_records(), format, command="driftlaw report \x1b[2J")
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+    assert "u001b[31m" in text.replace("\\", "").replace("textbackslash{}", "")
+    if format == "html":
+        assert "<script>alert" not in text
+        assert "&lt;script&gt;alert" in text
+    if format in ("md", "brief"):
+        assert "<script>" not in text.replace("\\<", "")
+        assert "\n# h" not in text
+    if format == "latex":
+        assert "\\input" not in text
+    if format == "terminal":
+        assert "[bold]" in text  # not read as markup
+    if format == "json":
+        assert HOSTILE in json.loads(text)["tables"][0]["domains"]
+
+
+def test_cells_of_csv_files_are_no_formulas():
+    rows = list(csv.reader(io.StringIO(build_report(hostile_records(), "csv"))))
+    assert not [cell for row in rows for cell in row if cell.startswith(("=", "+", "@", "-", "\t", "\r"))]
+    assert {cell[:2] for row in rows for cell in row if cell.startswith("'")} == {"'=", "'+", "'@", "'-"}
+
+
+def test_latex_rows_may_start_with_a_bracket():
+    records = [make_record("source"), make_record("law", header={"title": "[law]"})]
+    assert "\n{}[law] &" in build_report(records, "latex")
