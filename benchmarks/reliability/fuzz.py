@@ -92,10 +92,12 @@ def fuzz_chunk(name: str, examples: int, seed: int) -> dict[str, Any]:
     from benchmarks.reliability.fuzzing import TARGETS, Checker
 
     checker = Checker()
+    folder = Path(tempfile.mkdtemp(prefix="driftlaw-fuzz-"))
 
     def example(data: st.DataObject) -> None:
-        with temporary_folder() as folder, contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.redirect_stderr(io.StringIO()):
             TARGETS[name](data.draw, checker, folder)
+        empty(folder)
 
     settings = hypothesis.settings(
         max_examples=examples,
@@ -105,17 +107,17 @@ def fuzz_chunk(name: str, examples: int, seed: int) -> dict[str, Any]:
         suppress_health_check=list(hypothesis.HealthCheck),
     )
     hypothesis.seed(seed)(settings(hypothesis.given(st.data())(example)))()
+    folder.rmdir()
     return {"calls": checker.calls, "refused": checker.refused, "failures": checker.failures}
 
 
-@contextlib.contextmanager
-def temporary_folder() -> Any:
-    """Context manager that yields an empty folder and deletes it, whatever it contains."""
-    folder = Path(tempfile.mkdtemp(prefix="driftlaw-fuzz-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def empty(folder: Path) -> None:
+    """Delete everything in a folder."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _limit_worker() -> None:

@@ -97,11 +97,19 @@ def check_head(model: nn.Module, train_data: Any = None) -> None:
 def extract_logits(model: nn.Module, arguments: Any, output: Any) -> Tensor:
     """Forward hook that returns the logits (n, classes) in the output of a model."""
     logits = output if isinstance(output, Tensor) else _find_logits(output)
-    if not isinstance(logits, Tensor) or logits.ndim != 2:
+    images = next((value for value in arguments if isinstance(value, Tensor)), logits)
+    if not (
+        isinstance(logits, Tensor)
+        and logits.layout == torch.strided
+        and logits.is_floating_point()
+        and logits.ndim == 2
+        and len(logits) == len(images)
+        and logits.shape[1] > 0
+    ):
         raise UsageError(
-            f"The model returned {_describe(output)}. Expected logits of shape (n, classes): as a tensor, as the first "
-            "element of a tuple or list, under the key 'logits' of a dict, or as an attribute .logits. If your model "
-            "returns something else, wrap it in a module that returns the logits."
+            f"The model returned {_describe(output)}. Expected logits, floats of shape (n, classes): as a tensor, as "
+            "the first element of a tuple or list, under the key 'logits' of a dict, or as an attribute .logits. If "
+            "your model returns something else, wrap it in a module that returns the logits."
         )
     if logits.shape[1] == 1:
         raise UsageError(ONE_LOGIT)
@@ -151,7 +159,7 @@ def replace_logits(output: Any, logits: Tensor) -> Any:
 
 def _describe(output: Any) -> str:
     if isinstance(output, Tensor):
-        return f"a tensor of shape {tuple(output.shape)}"
+        return f"a tensor of shape {tuple(output.shape)} ({output.dtype}, {output.layout})"
     if isinstance(output, Mapping):
         return f"a {type(output).__name__} with the keys {', '.join(map(str, output)) or 'none'}"
     if isinstance(output, list | tuple):

@@ -119,6 +119,8 @@ def _check_arguments(images: Tensor, severity: int, seed: int, indices: Tensor |
     """Return the indices of the images, int64 (n,), or raise one error that lists all problems."""
     if not isinstance(images, Tensor):
         raise UsageError(f"Expected images as a torch tensor (n, 3, h, w), found {type(images).__name__}.")
+    if images.is_nested or images.layout != torch.strided or images.is_meta:
+        raise UsageError("The images are a sparse, nested or meta tensor. Expected a dense one: use images.to_dense().")
     problems = []
     if images.ndim != 4 or images.shape[1] != 3:
         advice = (
@@ -127,7 +129,7 @@ def _check_arguments(images: Tensor, severity: int, seed: int, indices: Tensor |
         problems.append(f"images have shape {tuple(images.shape)}, expected (n, 3, h, w){advice}")
     elif 0 in images.shape[1:]:
         problems.append(f"images have shape {tuple(images.shape)}, expected at least one pixel")
-    if not (images.is_floating_point() or images.dtype == torch.uint8):
+    if not (images.is_floating_point() or images.dtype == torch.uint8) or "float8" in str(images.dtype):
         problems.append(f"images are {images.dtype}, expected float in [0, 1] or uint8")
     elif images.is_floating_point() and images.numel():
         low, high = (float(bound) for bound in torch.aminmax(images.detach()))
@@ -141,7 +143,10 @@ def _check_arguments(images: Tensor, severity: int, seed: int, indices: Tensor |
     if not _is_integer(seed):
         problems.append(f"seed is {seed!r}, expected an integer")
     count = len(images) if images.ndim else 0
-    index_tensor = torch.arange(count) if indices is None else torch.as_tensor(indices)
+    try:
+        index_tensor = torch.arange(count) if indices is None else torch.as_tensor(indices)
+    except (TypeError, ValueError, RuntimeError) as error:  # text, objects, numbers of more than 64 bits
+        index_tensor, problems = torch.arange(count), [*problems, f"indices are not a list of integers ({error})"]
     if index_tensor.is_floating_point() or index_tensor.is_complex() or index_tensor.dtype == torch.bool:
         problems.append(f"indices are {index_tensor.dtype}, expected integers")
     if tuple(index_tensor.shape) != (count,):

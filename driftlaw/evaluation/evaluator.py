@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from driftlaw._deprecated import renamed_keywords
@@ -26,7 +27,18 @@ from driftlaw.profiling import count_flops, is_gpu_shared, peak_bytes, timed
 from driftlaw.records import RunRecord, read_record
 from driftlaw.records.jsonl import Line, content_hash
 from driftlaw.records.run_record import FORMAT
+from driftlaw.settings import Settings, parse
 from driftlaw.streams import LoaderStream, make_stream
+
+
+class RunArguments(Settings):
+    """Arguments of ``run`` that are plain values."""
+
+    reset_on: Literal["never", "domain"]
+    metrics: tuple[str, ...]
+    record: Path | None
+    command: str
+    checkpoint_seconds: float = Field(allow_inf_nan=True)
 
 
 @renamed_keywords(measures="metrics", sink="record")
@@ -70,18 +82,18 @@ def run(
     >>> run(driftlaw.make_stream("embedded", limit=20), adapter).finished
     True
     """
-    if reset_on not in ("never", "domain"):
-        raise UsageError(f"reset_on is {reset_on!r}. Expected 'never' or 'domain'.")
+    given = {"reset_on": reset_on, "metrics": metrics, "record": record or None, "command": command}
+    arguments = parse(RunArguments, given | {"checkpoint_seconds": checkpoint_seconds}, where="run()")
     if not isinstance(adapter, Adapter):
         raise UsageError(f"Expected an adapter, found {type(adapter).__name__}. driftlaw.adapt(model) creates one.")
     stream = stream if hasattr(stream, "recipe") else make_stream(stream)
-    path = Path(record) if record else None
+    path = arguments.record
     if path is not None and path.exists() and not getattr(stream, "repeatable", True):
         raise UsageError(
             f"{path} already contains a record, and a run on an iterator such as a generator cannot be resumed. Choose "
             "another path or delete the file, or pass a DataLoader."
         )
-    evaluation = _Evaluation(stream, adapter, reset_on, metrics)
+    evaluation = _Evaluation(stream, adapter, reset_on, arguments.metrics)
     resumable = ResumableRecord(path, evaluation.header(command), adapter, evaluation.device)
     if path is not None and resumable.finished:
         return read_record(path)

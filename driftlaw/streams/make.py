@@ -89,6 +89,8 @@ def make_stream(
         UsageError: Settings are invalid, or archive and dataset do not belong together.
         DataError: Data is missing or damaged.
     """
+    if not isinstance(like, CorruptedStream | None):
+        raise UsageError(f"like is of type {type(like).__name__}. Expected a stream of make_stream, or None.")
     if isinstance(data, Stream):
         return data
     if isinstance(data, str | os.PathLike):

@@ -53,6 +53,8 @@ normalize = Normalize(MEAN, STD)
         (None, "found NoneType"),
         (make_images().double(), "the model computes in torch.float32"),
         (make_images().half(), "the model computes in torch.float32"),
+        (make_images().to_sparse(), "sparse or nested"),
+        (torch.nested.nested_tensor(list(make_images())), "sparse or nested"),
     ],
 )
 def test_wrong_images_are_refused_with_a_remedy(adapter, images, message):

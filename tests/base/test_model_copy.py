@@ -59,6 +59,11 @@ def test_per_sample_scores_use_the_extracted_logits():
         (lambda logits: {"scores": logits}, "returned a dict with the keys scores"),
         (lambda logits: (), "returned a tuple of nothing"),
         (lambda logits: logits[:, :, None], r"returned a tensor of shape \(8, 4, 1\)"),
+        (lambda logits: logits[:, :0], r"shape \(8, 0\)"),
+        (lambda logits: logits[:4], r"shape \(4, 4\)"),
+        (lambda logits: logits + 0j, "torch.complex64"),
+        (lambda logits: logits.long(), "torch.int64"),
+        (lambda logits: logits.to_sparse(), "torch.sparse_coo"),
         (lambda logits: logits[:, :1], r"one output per image.* torch.cat\(\[torch.zeros_like\(z\), z\], dim=1\)"),
     ],
 )

@@ -162,6 +162,24 @@ def test_an_unknown_corruption_gets_a_suggestion(images):
         corrupt(images, "glas_blur", 1)
 
 
+@pytest.mark.parametrize("indices", [b"0", "ab", [2**70, 0], object()], ids=str)
+def test_indices_that_are_no_numbers_are_refused(images, indices):
+    with pytest.raises(UsageError, match="indices are not a list of integers"):
+        corrupt(images[:2], "fog", 1, indices=indices)
+
+
+def test_sparse_nested_and_very_short_floats_are_refused(images):
+    unit = images[:2].float() / 255
+    for wrong in (
+        unit.to_sparse(),
+        torch.nested.nested_tensor(list(unit)),
+        unit.to("meta"),
+        unit.to(torch.float8_e5m2),
+    ):
+        with pytest.raises(UsageError, match=r"dense|float8"):
+            corrupt(wrong, "fog", 1)
+
+
 def test_indices_must_be_integers(images):
     with pytest.raises(UsageError, match="expected integers"):
         corrupt(images[:2], "fog", 1, indices=[0.5, 1.5])

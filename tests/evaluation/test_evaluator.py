@@ -133,8 +133,17 @@ def test_labels_in_some_batches_only_are_refused(model):
 
 
 def test_an_unknown_reset_is_refused(model):
-    with pytest.raises(UsageError, match="Expected 'never' or 'domain'"):
+    with pytest.raises(UsageError, match=r"reset_on = .* 'never' or 'domain'"):
         run(NoiseStream(), driftlaw.adapt(model, "source"), reset_on="sometimes")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("metrics", 5), ("metrics", "drift"), ("record", 1), ("command", 3), ("checkpoint_seconds", "")],
+)
+def test_arguments_of_a_wrong_type_are_refused(model, name, value):
+    with pytest.raises(UsageError, match=rf"run\(\):\n  - {name} = "):
+        run(NoiseStream(), driftlaw.adapt(model, "source"), **{name: value})
 
 
 def test_wrong_types_of_stream_and_adapter_are_refused(model):

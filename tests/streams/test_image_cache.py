@@ -8,6 +8,7 @@ import torch
 
 from driftlaw.base import Domain
 from driftlaw.datasets import load_dataset
+from driftlaw.errors import UsageError
 from driftlaw.streams import image_cache, make_stream
 from driftlaw.streams.image_cache import CorruptedImageCache
 
@@ -44,3 +45,5 @@ def test_streams_of_the_same_images_share_a_cache():
     first = make_stream("embedded", limit=20)
     assert make_stream("embedded", limit=20, seed=2, like=first).cache is first.cache
     assert make_stream("embedded", limit=20, corruption_seed=1, like=first).cache is not first.cache
+    with pytest.raises(UsageError, match="like is of type int"):
+        make_stream("embedded", like=3)
