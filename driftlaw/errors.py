@@ -5,6 +5,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 # Control characters but newline and tab, bidirectional controls, line separators, and halves of surrogate pairs.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -84,3 +85,10 @@ def combined_error(heading: str, problems: Sequence[str]) -> UsageError:
       - tau = -1: must be positive
     """
     return UsageError(heading + "".join(f"\n  - {problem}" for problem in problems))
+
+
+def describe_validation(error: Any) -> str:
+    """Return the problems of a pydantic ``ValidationError`` in one line: the first three, and how many more."""
+    problems = error.errors(include_url=False, include_input=False)
+    texts = [": ".join(filter(None, [".".join(map(str, each["loc"])), each["msg"]])) for each in problems[:3]]
+    return "; ".join(texts) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")

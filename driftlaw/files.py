@@ -1,10 +1,11 @@
-"""Files: atomic writes, errors about full disks, checksums, and import of Python files."""
+"""Files: atomic writes, errors about full disks, limits of what is read, checksums, and import of Python files."""
 
 import contextlib
 import errno
 import hashlib
 import importlib.util
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -15,6 +16,9 @@ from types import ModuleType
 
 from driftlaw.errors import DataError, UsageError
 
+MAX_CLASSES = 1_000_000
+"""Files that name more classes, or contain higher labels, are refused."""
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _IMPORTED = "driftlaw_imported_"  # start of the module names of imported files
 
 
@@ -64,20 +68,30 @@ def writable_folder(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def disk_full_error(folder: Path) -> Iterator[None]:
-    """Context manager that replaces the operating system's error about a full disk by one that names the folder."""
+    """Context manager that replaces an error about a full disk, or one that it caused, by one that names the folder."""
     try:
         yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None and getattr(cause, "errno", None) not in _FULL_DISK:
+            cause = cause.__context__  # torch raises a RuntimeError while it handles the OSError
+        if cause is None and os.strerror(errno.ENOSPC) not in str(error):  # safetensors only states the text
             raise
         raise DataError(
-            f"No space left on the disk of {folder}. Free some space or choose another directory, then run the "
-            "command again."
+            f"No space left on the disk of {folder}. Files that were there are unchanged. Free some space or choose "
+            "another directory, then run the command again."
         ) from error
+
+
+def check_regular_file(path: str | os.PathLike[str]) -> None:
+    """Raise DataError if ``path`` is a pipe, a socket or a device: reading it may never end."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise DataError(f"{path} is not a regular file. Remove it, or pass another path.")
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:
     """Return the sha256 checksum of a file in hexadecimal."""
+    check_regular_file(path)
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -126,8 +140,24 @@ def describe_error(error: Exception, path: Path) -> str:
     return f"{f'line {line}: ' if line else ''}{type(error).__name__}: {error}"
 
 
+def delete_leftovers(target: Path) -> None:
+    """Delete the temporary files of ``atomic_path(target)`` in processes that were killed.
+
+    Only files whose whole name is that of such a file are deleted. Call it if no other process writes ``target``.
+    """
+    pattern = re.compile(rf"{re.escape(_temporary_prefix(target))}[a-z0-9_]{{8}}\.part{re.escape(target.suffix)}")
+    for name in os.listdir(target.parent):
+        if pattern.fullmatch(name):
+            (target.parent / name).unlink(missing_ok=True)
+
+
+def _temporary_prefix(target: Path) -> str:
+    stem = target.stem
+    return f".{stem}." if len(stem) <= 80 else f".{stem[:72]}{zlib.crc32(os.fsencode(stem)):08x}."
+
+
 def _create_temporary(target: Path) -> Path:
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.stem[:80]}.", suffix=f".part{target.suffix}")
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=_temporary_prefix(target), suffix=f".part{target.suffix}")
     os.close(handle)
     # mkstemp makes files that only their owner can read; give this one the permissions of any other new file.
     mask = os.umask(0)

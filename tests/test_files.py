@@ -2,11 +2,13 @@
 
 import errno
 import os
+import subprocess
+import sys
 
 import pytest
 
 from driftlaw.errors import DataError
-from driftlaw.files import atomic_path, sha256_of, writable_folder
+from driftlaw.files import atomic_path, delete_leftovers, disk_full_error, sha256_of, writable_folder
 
 
 def test_atomic_path_creates_the_folder_and_the_complete_file(tmp_path):
@@ -33,6 +35,53 @@ def test_full_disk_is_a_data_error_and_leaves_no_file(tmp_path):
     with pytest.raises(DataError, match="No space left on the disk"), atomic_path(tmp_path / "a.bin"):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert os.listdir(tmp_path) == []
+
+
+def test_full_disk_behind_another_error_is_reported(tmp_path):
+    def fail_as_torch():
+        try:
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+        finally:
+            raise RuntimeError("unexpected pos 576 vs 534")
+
+    with pytest.raises(DataError, match="No space left on the disk"), disk_full_error(tmp_path):
+        fail_as_torch()
+    with pytest.raises(RuntimeError), disk_full_error(tmp_path):
+        raise RuntimeError("something else")
+
+
+def test_full_disk_of_a_writer_without_errno_is_reported(tmp_path):
+    with pytest.raises(DataError, match="No space left on the disk"), disk_full_error(tmp_path):
+        raise RuntimeError("I/O error: No space left on device (os error 28)")  # as safetensors does
+
+
+def test_pipes_are_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match=r"pipe is not a regular file\. Remove it"):
+        sha256_of(tmp_path / "pipe")
+    with pytest.raises(DataError, match="/dev/zero is not a regular file"):
+        sha256_of("/dev/zero")
+
+
+@pytest.mark.parametrize("stem", ["a", "a" * 80, "a" * 200])
+def test_leftovers_of_a_killed_process_are_deleted_by_their_whole_name(tmp_path, stem):
+    target, kept = tmp_path / f"{stem}.txt", []
+    for name in (".a.part.txt", ".ac.12345678.part.txt", ".a.12345678.part.json", "a.12345678.part.txt"):
+        (tmp_path / name).write_text("")
+        kept.append(name)
+    code = f"""
+import os
+from pathlib import Path
+from driftlaw.files import atomic_path
+with atomic_path(Path({str(target)!r})):
+    os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", code], check=False)
+    assert len(os.listdir(tmp_path)) == len(kept) + 1
+    delete_leftovers(target.with_name(f"{stem}b.txt"))  # another file, even if its name is as long
+    assert len(os.listdir(tmp_path)) == len(kept) + 1
+    delete_leftovers(target)
+    assert sorted(os.listdir(tmp_path)) == sorted(kept)
 
 
 def test_other_errors_are_not_changed(tmp_path):

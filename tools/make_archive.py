@@ -31,7 +31,7 @@ from driftlaw.datasets import ARCHIVES, ImageDataset, load_dataset
 from driftlaw.datasets.archives import MANIFEST, archive_folder, read_manifest
 from driftlaw.datasets.protocol import SEVERITIES, Pixels
 from driftlaw.errors import DataError, DriftlawError, UsageError, unknown_name
-from driftlaw.files import atomic_path, sha256_of
+from driftlaw.files import atomic_path, delete_leftovers, sha256_of
 
 Progress = Callable[[str, int, int], None]
 """Called with a corruption, the number of its images that are done, and their total."""
@@ -71,8 +71,6 @@ class ArchiveWriter:
             "recipe": json.loads(json.dumps(dict(recipe or {"by": "driftlaw"}))),
         }
         self._files = self._read_existing()
-        for leftover in self.folder.glob(".*.part.*"):  # of an interrupted run
-            leftover.unlink(missing_ok=True)
         if not self.is_done("labels"):
             self._write_array("labels", block.dtype, (SEVERITIES * self.count,), [block] * SEVERITIES)
 
@@ -102,6 +100,9 @@ class ArchiveWriter:
         self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], chunks: Iterable[npt.NDArray[Any]]
     ) -> None:
         path = self.folder / f"{name}.npy"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        delete_leftovers(path)
+        delete_leftovers(self.folder / MANIFEST)
         with atomic_path(path) as temporary:
             with open(temporary, "wb") as file:
                 write_npy(file, dtype, shape, chunks, path.name)
@@ -112,8 +113,8 @@ class ArchiveWriter:
             temporary.write_text(json.dumps(manifest, indent=1) + "\n")
 
     def _read_existing(self) -> dict[str, Any]:
-        manifest = read_manifest(self.folder)
-        if not manifest:
+        manifest = read_manifest(self.folder).model_dump()
+        if not manifest["files"]:
             if any(self.folder.glob("*.npy")):
                 raise DataError(
                     f"{self.folder} contains .npy files but no {MANIFEST}, so driftlaw did not make them. "

@@ -6,20 +6,45 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, Field, StrictInt, ValidationError
 
 from driftlaw import paths
 from driftlaw.datasets.folder_archive import FolderArchive, corruptions_in
-from driftlaw.datasets.protocol import SEVERITIES, Metadata, Pixels, checked_indices, checked_severity
+from driftlaw.datasets.protocol import (
+    SEVERITIES,
+    Metadata,
+    Pixels,
+    checked_indices,
+    checked_labels,
+    checked_severity,
+)
 from driftlaw.datasets.registry import ARCHIVES, LABELS
-from driftlaw.errors import DataError, UsageError, unknown_name
-from driftlaw.files import sha256_of
+from driftlaw.errors import DataError, UsageError, describe_validation, unknown_name
+from driftlaw.files import MAX_CLASSES, check_regular_file, sha256_of
 
 MANIFEST = "driftlaw-manifest.json"
+
+
+class ManifestFile(BaseModel):
+    """Entry of a file in the manifest of an archive: its sha256 and its size in bytes."""
+
+    sha256: str
+    bytes: StrictInt
+
+
+class Manifest(BaseModel):
+    """Manifest of an archive that driftlaw made: its files, and what they were made from."""
+
+    files: dict[str, ManifestFile] = {}
+    num_classes: Annotated[StrictInt, Field(ge=1, le=MAX_CLASSES)] | None = None
+    count_per_severity: StrictInt | None = None
+    recipe: dict[str, Any] | None = None
 
 
 def open_archive(folder_or_name: str | os.PathLike[str], *, data_dir: str | os.PathLike[str] | None = None) -> Archive:
@@ -60,12 +85,12 @@ class CorruptedArchive:
         if labels.ndim != 1 or not labels.size or labels.size % SEVERITIES or labels.dtype.kind not in "iu":
             found = f"{labels.dtype} {labels.shape}"
             raise DataError(f"{folder / LABELS} contains {found}; expected integers (5 × images,).")
-        blocks = np.asarray(labels, dtype=np.int64).reshape(SEVERITIES, -1)
-        if (blocks != blocks[0]).any() or blocks.min() < 0:
+        blocks = checked_labels(labels, folder / LABELS).reshape(SEVERITIES, -1)
+        if (blocks != blocks[0]).any():
             raise DataError(f"{folder / LABELS} does not repeat the same labels for each of the 5 severities.")
         self.labels = np.ascontiguousarray(blocks[0])
         self._manifest = read_manifest(folder)
-        self.num_classes = int(self._manifest.get("num_classes") or self.labels.max() + 1)
+        self.num_classes = self._manifest.num_classes or int(self.labels.max()) + 1
         self._mapped: dict[str, Pixels] = {}
         if not self.corruptions():
             raise DataError(f"{folder} has no corrupted images. Expected files such as fog.npy next to {LABELS}.")
@@ -93,11 +118,14 @@ class CorruptedArchive:
         """Return JSON data for the header of a record.
 
         Args:
-            corruptions: Corruptions to include; all by default. Files that are not in a manifest are hashed.
+            corruptions: Corruptions to include; all by default. Their files are read to hash them, once per process.
+
+        Raises:
+            DataError: A file differs from its sha256 in the manifest.
         """
         names = list(corruptions) if corruptions is not None else self.corruptions()
         hashes = {f"{name}.npy": self._sha256(f"{name}.npy") for name in [*names, "labels"]}
-        recipe = self._manifest.get("recipe")
+        recipe = self._manifest.recipe
         return {
             "name": self.folder.name,
             "split": "test",
@@ -117,12 +145,11 @@ class CorruptedArchive:
                 self._open(name)
             except DataError as error:
                 problems.append(str(error))
-        for name, entry in self._manifest.get("files", {}).items():
-            path = self.folder / name
-            if not path.is_file():
-                problems.append(f"{path} is missing, but the manifest lists it")
-            elif (found := sha256_of(path)) != entry["sha256"]:
-                problems.append(f"{path} has sha256 {found}; the manifest says {entry['sha256']}")
+        for name in self._manifest.files:
+            try:
+                self._sha256(name)
+            except DataError as error:
+                problems.append(str(error))
         return problems
 
     def _open(self, corruption: str) -> Pixels:
@@ -141,8 +168,22 @@ class CorruptedArchive:
         return self._mapped[corruption]
 
     def _sha256(self, name: str) -> str:
-        entry, path = self._manifest.get("files", {}).get(name), self.folder / name
-        return str(entry["sha256"]) if entry and entry["bytes"] == path.stat().st_size else sha256_of(path)
+        entry, path = self._manifest.files.get(name), self.folder / name
+        if not path.is_file():
+            raise DataError(f"{path} is missing or not a file. Put it there, or make the archive again.")
+        status = path.stat()
+        found = _sha256_of_version(path, status.st_size, status.st_mtime_ns, status.st_ino)
+        if entry is not None and found != entry.sha256:
+            raise DataError(
+                f"{path} has sha256 {found}; the manifest says {entry.sha256}. Delete the file and make it again."
+            )
+        return found
+
+
+@lru_cache(maxsize=1024)
+def _sha256_of_version(path: Path, *version: int) -> str:
+    """Return the sha256 of a file; it is read again if its size, time or inode has changed."""
+    return sha256_of(path)
 
 
 Archive = CorruptedArchive | FolderArchive
@@ -181,26 +222,29 @@ class ArchiveDataset:
     def metadata(self) -> Metadata:
         """Return JSON data for the header of a record, with the origin of the clean images if it is known."""
         metadata = self.archive.metadata(corruptions=())
-        origin = metadata.pop("recipe", {}).get("dataset", {}).get("origin")
+        dataset = metadata.pop("recipe", {}).get("dataset")
+        origin = dataset.get("origin") if isinstance(dataset, dict) else None
         metadata["origin"] += f" from {origin}" if origin else ""
         return metadata | {"name": self.name, "image_shape": list(self.image_shape)}
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of an archive that driftlaw made, or an empty dict if there is none."""
+def read_manifest(folder: Path) -> Manifest:
+    """Return the manifest of an archive that driftlaw made, or an empty one if there is none."""
     path = folder / MANIFEST
     if not path.is_file():
-        return {}
+        return Manifest()
     try:
-        manifest = json.loads(path.read_text())
-        if not isinstance(manifest, dict) or not isinstance(manifest["files"], dict):
+        manifest = Manifest.model_validate_json(path.read_bytes())
+        if not manifest.files:
             raise ValueError("no table of files")
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{path} cannot be read ({error}). Delete it and make the archive again.") from error
+    except (OSError, ValueError) as error:
+        reason = describe_validation(error) if isinstance(error, ValidationError) else error
+        raise DataError(f"{path} cannot be read ({reason}). Delete it and make the archive again.") from error
     return manifest
 
 
 def _memory_map(path: Path) -> npt.NDArray[Any]:
+    check_regular_file(path)
     try:
         return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except FileNotFoundError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from driftlaw.datasets.protocol import Labels, Pixels
+from driftlaw.datasets.protocol import Labels, Pixels, checked_labels
 from driftlaw.errors import DataError
 
 
@@ -68,7 +68,7 @@ def read_batches(layout: BatchLayout, folder: Path, split: str) -> tuple[Pixels,
         if not integers or len(classes) != len(data):
             raise DataError(f"{path} does not contain one integer label for each of its {len(data)} images.")
         images.append(data)
-        labels.append(np.asarray(classes, dtype=np.int64))
+        labels.append(checked_labels(classes, path))
     rows = np.concatenate(images).reshape(-1, 3, layout.side, layout.side)
     return np.ascontiguousarray(rows.transpose(0, 2, 3, 1)), np.concatenate(labels)
 
@@ -79,7 +79,9 @@ def read_class_names(layout: BatchLayout, folder: Path) -> list[str] | None:
     if not path.is_file():
         return None
     names = _entry(read_pickle(path), layout.names_key, path)
-    return [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+    if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
+        raise DataError(f"{path} does not contain a list of class names. Put the official file there.")
+    return [name.decode(errors="replace") if isinstance(name, bytes) else name for name in names]
 
 
 def _entry(batch: object, key: str, path: Path) -> Any:

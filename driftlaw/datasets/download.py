@@ -24,6 +24,8 @@ Progress = Callable[[int, int | None], None]
 
 ATTEMPTS = 3
 TIMEOUT_SECONDS = 30.0
+MAX_BYTES = 1 << 30
+"""Longer downloads are refused, also from a server that does not state the length. CIFAR's archives have 170 MB."""
 _CHUNK_BYTES = 1 << 18
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -189,6 +191,9 @@ def _transfer(url: str, part: Path, progress: Progress | None) -> None:
             total = received + int(length) if length and length.isdigit() else None
             with open(part, "ab" if resumed else "wb") as out:
                 while chunk := _read_chunk(response):
+                    if max(received + len(chunk), total or 0) > MAX_BYTES:
+                        part.unlink()
+                        raise DataError(f"{url} returned more than {MAX_BYTES:,} bytes. Nothing was kept.")
                     out.write(chunk)
                     received += len(chunk)
                     if progress:

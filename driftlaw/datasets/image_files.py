@@ -12,7 +12,7 @@ from PIL import Image
 
 from driftlaw.datasets.protocol import Pixels
 from driftlaw.errors import DataError
-from driftlaw.files import sha256_of
+from driftlaw.files import check_regular_file, sha256_of
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".ppm", ".tif", ".tiff"})
 THREADS = min(8, os.cpu_count() or 1)
@@ -56,6 +56,7 @@ def read_images(
 @contextlib.contextmanager
 def open_image(path: Path) -> Iterator[Image.Image]:
     """Context manager that yields an opened image file; raise ``DataError`` if it cannot be read."""
+    check_regular_file(path)
     try:
         with Image.open(path) as image:
             yield image

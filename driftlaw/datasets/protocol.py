@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from driftlaw.errors import DataError, UsageError
+from driftlaw.files import MAX_CLASSES
 
 Pixels = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
@@ -78,7 +79,7 @@ class ArrayImages:
         self.name = name
         self.class_names = list(class_names)
         self.num_classes = len(self.class_names)
-        self.labels = np.asarray(labels, dtype=np.int64)
+        self.labels = checked_labels(labels, f"'{name}'", self.num_classes)
         self._images = images
         self._metadata = dict(metadata or {})
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3:
@@ -87,11 +88,6 @@ class ArrayImages:
         if self.labels.shape != (len(images),):
             raise DataError(
                 f"'{name}' has {len(images)} images and labels of shape {self.labels.shape}; expected one per image."
-            )
-        if self.labels.size and not (self.labels.min() >= 0 and self.labels.max() < self.num_classes):
-            raise DataError(
-                f"The labels of '{name}' range from {self.labels.min()} to {self.labels.max()}; expected 0 to "
-                f"{self.num_classes - 1}."
             )
 
     def __len__(self) -> int:
@@ -120,6 +116,18 @@ def content_sha256(images: Pixels, labels: Labels) -> str:
     digest = hashlib.sha256(np.ascontiguousarray(images).data)
     digest.update(np.ascontiguousarray(labels, dtype="<i8").data)
     return digest.hexdigest()
+
+
+def checked_labels(labels: npt.ArrayLike, where: object, num_classes: int = MAX_CLASSES) -> Labels:
+    """Return ``labels`` as int64; raise ``DataError`` unless all are in 0 … num_classes − 1.
+
+    The default is a limit: lists with one entry per class would use all memory for a label such as 2⁴⁰.
+    """
+    array = np.asarray(labels)
+    if array.size and not (array.min() >= 0 and array.max() < num_classes):
+        found = f"{array.min()} to {array.max()}"
+        raise DataError(f"The labels of {where} range from {found}; expected 0 to {num_classes - 1:,}.")
+    return array.astype(np.int64)
 
 
 def checked_indices(indices: npt.ArrayLike, count: int) -> npt.NDArray[np.int64]:

@@ -10,7 +10,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from driftlaw.datasets.protocol import REQUIRED_ATTRIBUTES, ImageDataset, Metadata, Pixels, checked_indices
+from driftlaw.datasets.protocol import (
+    REQUIRED_ATTRIBUTES,
+    ImageDataset,
+    Metadata,
+    Pixels,
+    checked_indices,
+    checked_labels,
+)
 from driftlaw.errors import DataError, UsageError
 
 CACHE_BYTES = 2**30
@@ -62,13 +69,13 @@ class TorchDatasetImages:
         self.image_shape: tuple[int, int] = (first.shape[0], first.shape[1])
         fits = first.nbytes * len(dataset) <= CACHE_BYTES
         self._cached = np.empty((len(dataset), *first.shape), np.uint8) if fits else None
-        self.labels = np.empty(len(dataset), np.int64)
+        labels = []
         for index in range(len(dataset)):
-            pixels, self.labels[index] = self._checked_item(index)
+            pixels, label = self._checked_item(index)
+            labels.append(label)
             if self._cached is not None:
                 self._cached[index] = pixels
-        if self.labels.min() < 0:
-            raise DataError(f"The smallest label of {self.name} is {self.labels.min()}; expected integers from 0.")
+        self.labels = checked_labels(labels, self.name)
         names, count = getattr(dataset, "classes", None), int(self.labels.max()) + 1
         named = names if isinstance(names, list | tuple) and len(names) >= count else range(count)
         self.class_names = [str(name) for name in named]

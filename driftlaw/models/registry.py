@@ -2,15 +2,17 @@
 
 import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from torch import nn
 
 from driftlaw._deprecated import renamed_keywords
-from driftlaw.errors import unknown_name
+from driftlaw.errors import UsageError, unknown_name
+from driftlaw.files import MAX_CLASSES
 from driftlaw.models.normalize import Normalization, make_normalize
-from driftlaw.models.resnet import Form, ResNet
+from driftlaw.models.resnet import BLOCKS, Form, ResNet
 from driftlaw.models.resnext import ResNeXt
 from driftlaw.models.wide_resnet import WideResNet
 from driftlaw.paths import PACKAGE
@@ -53,7 +55,11 @@ _TABLES = tomllib.loads((PACKAGE / "models" / "registry.toml").read_text(encodin
 _MODELS = [ModelInfo(**entry) for entry in _TABLES["model"]]
 PUBLIC_WEIGHTS = {entry["name"]: PublicWeights(**entry) for entry in _TABLES["weights"]}
 
+MAX_PARAMETERS = 2**30
+"""Larger models are refused: a file of a few bytes can name any model. The largest published ones have 0.8 · 2³⁰."""
+MAX_DEPTH = 2000
 _DEPTH = r"(14|26|50|101|152)"
+_NUMBER = r"(\d{1,9})"
 
 
 def list_models() -> list[ModelInfo]:
@@ -77,20 +83,43 @@ def build_model(name: str, *, num_classes: int, normalize: Normalization | None 
         num_classes: Number of output classes.
         normalize: Input normalisation: a name such as ``"imagenet"``, or ``mean`` and ``std`` with three numbers each,
             and ``scale`` and ``order`` if the model expects other images than RGB in [0, 1]. None by default.
+
+    Raises:
+        UsageError: The name is unknown, or the model would have more than 2,000 layers, 2³⁰ parameters or 10⁶ classes.
     """
     layer = make_normalize(normalize)
-    if match := re.fullmatch(r"wrn_(\d+)_(\d+)", name):
-        model: nn.Module = WideResNet(int(match[1]), int(match[2]), num_classes, normalize=layer)
-    elif match := re.fullmatch(r"resnext_(\d+)_(\d+)x(\d+)", name):
-        model = ResNeXt(int(match[1]), int(match[2]), int(match[3]), num_classes, normalize=layer)
+    if match := re.fullmatch(rf"wrn_{_NUMBER}_{_NUMBER}", name):
+        depth, width = int(match[1]), int(match[2])
+        _check_size(name, num_classes, depth, 16_128 * depth * width**2)
+        model: nn.Module = WideResNet(depth, width, num_classes, normalize=layer)
+    elif match := re.fullmatch(rf"resnext_{_NUMBER}_{_NUMBER}x{_NUMBER}", name):
+        depth, groups, width = int(match[1]), int(match[2]), int(match[3])
+        _check_size(name, num_classes, depth, _bottleneck_size((depth // 9,) * 3, groups, width))
+        model = ResNeXt(depth, groups, width, num_classes, normalize=layer)
     elif match := re.fullmatch(rf"resnet{_DEPTH}(?:_(keras|cifar))?", name):
+        _check_size(name, num_classes)
         form = cast("Form", match[2] or "torchvision")
         model = ResNet(int(match[1]), num_classes, form=form, normalize=layer)
-    elif match := re.fullmatch(rf"resnext{_DEPTH}_(\d+)x(\d+)d", name):
-        model = ResNet(int(match[1]), num_classes, groups=int(match[2]), width=int(match[3]), normalize=layer)
-    elif match := re.fullmatch(rf"wide_resnet{_DEPTH}_(\d+)", name):
-        model = ResNet(int(match[1]), num_classes, width=64 * int(match[2]), normalize=layer)
+    elif match := re.fullmatch(rf"(?:resnext{_DEPTH}_{_NUMBER}x{_NUMBER}d|wide_resnet{_DEPTH}_{_NUMBER})", name):
+        depth, groups = int(match[1] or match[4]), int(match[2] or 1)
+        width = int(match[3]) if match[3] else 64 * int(match[5])
+        _check_size(name, num_classes, depth, _bottleneck_size(BLOCKS[depth], groups, width))
+        model = ResNet(depth, num_classes, groups=groups, width=width, normalize=layer)
     else:
         raise unknown_name("model", name, [info.name for info in _MODELS])
     model.info = {"name": name, "num_classes": num_classes, "normalise": layer.as_lists()}  # type: ignore[assignment]
     return model
+
+
+def _bottleneck_size(stages: Sequence[int], groups: int, width: int) -> int:
+    """Return about the number of weights of blocks of two 1×1 convolutions and a grouped 3×3 convolution."""
+    return sum(blocks << 2 * stage for stage, blocks in enumerate(stages)) * groups * width * (512 + 9 * width)
+
+
+def _check_size(name: str, num_classes: int, depth: int = 0, parameters: int = 0) -> None:
+    """Raise UsageError if a model is over the limits, before memory is allocated for it."""
+    if depth > MAX_DEPTH or parameters > MAX_PARAMETERS or num_classes > MAX_CLASSES:
+        raise UsageError(
+            f"'{name}' with {num_classes:,} classes is too large. At most {MAX_DEPTH:,} layers, {MAX_PARAMETERS:,} "
+            f"parameters and {MAX_CLASSES:,} classes are supported."
+        )

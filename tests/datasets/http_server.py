@@ -14,12 +14,13 @@ class Site:
         breaks: Number of interrupted responses.
         ranges: Whether Range headers are respected.
         status: HTTP error to return instead.
+        state_length: Whether responses have a Content-Length.
         requested: Range header of every request; None if it had none.
     """
 
-    def __init__(self, content, *, break_after=0, breaks=0, ranges=True, status=None):
+    def __init__(self, content, *, break_after=0, breaks=0, ranges=True, status=None, state_length=True):
         self.content, self.break_after, self.breaks = content, break_after, breaks
-        self.ranges, self.status, self.requested = ranges, status, []
+        self.ranges, self.status, self.requested, self.state_length = ranges, status, [], state_length
 
 
 @contextlib.contextmanager
@@ -48,7 +49,8 @@ def _handler(site):
                 return self.send_error(416)
             rest = site.content[start:]
             self.send_response(206 if start else 200)
-            self.send_header("Content-Length", str(len(rest)))
+            if site.state_length:
+                self.send_header("Content-Length", str(len(rest)))
             self.end_headers()
             if site.breaks:
                 site.breaks -= 1

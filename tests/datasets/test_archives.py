@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -149,6 +150,73 @@ def test_labels_that_are_not_five_equal_blocks_raise(official, labels):
     np.save(official / "labels.npy", labels)
     with pytest.raises(DataError, match=r"labels\.npy"):
         open_archive(official)
+
+
+@pytest.mark.parametrize("label", [2**40, 1_000_000, -1])
+def test_labels_beyond_the_limit_are_refused_before_memory_is_allocated(official, label):
+    np.save(official / "labels.npy", np.tile([0, 1, 2, label], 5))
+    with pytest.raises(DataError, match=rf"labels\.npy range from .*{label}.*; expected 0 to 999,999"):
+        open_archive(official)
+
+
+def test_files_that_differ_from_the_manifest_are_refused(tmp_path):
+    ArchiveWriter(tmp_path, 4, LABELS).write("fog", [IMAGES])
+    hashed = open_archive(tmp_path).metadata(["fog"])["files"]["fog.npy"]
+    assert hashed == sha256_of(tmp_path / "fog.npy")
+    np.save(tmp_path / "fog.npy", 255 - IMAGES)  # of the same size
+    archive = open_archive(tmp_path)
+    with pytest.raises(DataError, match=rf"fog\.npy has sha256 .*; the manifest says {hashed}"):
+        archive.metadata(["fog"])
+    assert len(archive.verify()) == 1
+
+
+def test_files_are_hashed_once_unless_they_change(official, monkeypatch):
+    hashed = []
+    monkeypatch.setattr("driftlaw.datasets.archives.sha256_of", lambda path: hashed.append(path.name) or "0" * 64)
+    for _ in range(2):
+        open_archive(official).metadata(["fog"])
+    assert hashed == ["fog.npy", "labels.npy"]
+    np.save(official / "fog.npy", 255 - IMAGES)
+    os.utime(official / "fog.npy", ns=(1, 1))
+    open_archive(official).metadata(["fog"])
+    assert hashed == ["fog.npy", "labels.npy", "fog.npy"]
+
+
+def test_pipes_are_not_read(official):
+    (official / "fog.npy").unlink()
+    os.mkfifo(official / "fog.npy")
+    with pytest.raises(DataError, match=r"fog\.npy is missing"):
+        open_archive(official).metadata(["fog"])
+    (official / "labels.npy").unlink()
+    os.mkfifo(official / "labels.npy")
+    with pytest.raises(DataError, match=r"labels\.npy is not a regular file"):
+        open_archive(official)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"files": []}, "files: Input should be"),
+        ({"files": {"fog.npy": "abc"}}, "files.fog.npy: Input should be"),
+        ({"files": {"fog.npy": {"sha256": 3, "bytes": 5}}}, "files.fog.npy.sha256: Input should be a valid string"),
+        ({"files": {"fog.npy": {"sha256": "0"}}}, "files.fog.npy.bytes: Field required"),
+        ({"num_classes": "3"}, "num_classes: Input should be a valid integer"),
+        ({"num_classes": 10**9}, "num_classes: Input should be less than or equal to 1000000"),
+        ({"num_classes": 0}, "num_classes: Input should be greater than or equal to 1"),
+        ({"recipe": "fog"}, "recipe: Input should be"),
+    ],
+)
+def test_manifest_with_a_wrong_type_is_refused(tmp_path, changes, problem):
+    ArchiveWriter(tmp_path, 4, LABELS).write("fog", [IMAGES])
+    manifest = json.loads((tmp_path / MANIFEST).read_text())
+    (tmp_path / MANIFEST).write_text(json.dumps(manifest | changes))
+    with pytest.raises(DataError, match=rf"{MANIFEST} cannot be read \({re.escape(problem)}.*Delete it"):
+        open_archive(tmp_path)
+
+
+def test_recipe_without_a_dataset_is_accepted(tmp_path):
+    ArchiveWriter(tmp_path, 4, LABELS, recipe={"dataset": "mine"}).write("fog", [IMAGES])
+    assert ArchiveDataset("mine", open_archive(tmp_path)).metadata()["origin"] == "made by driftlaw"
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}"])

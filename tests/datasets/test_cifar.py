@@ -118,3 +118,18 @@ def test_batch_with_wrong_content_raises(tmp_path, batch, message):
     (tmp_path / "test_batch").write_bytes(dump_pickle(batch))
     with pytest.raises(DataError, match=message):
         read_batches(LAYOUT, tmp_path, "test")
+
+
+@pytest.mark.parametrize("label", [2**40, 2**70, -1])
+def test_labels_beyond_the_limit_raise(tmp_path, label):
+    batch = {b"data": np.zeros((1, 3072), np.uint8), b"labels": [label]}
+    (tmp_path / "test_batch").write_bytes(pickle.dumps(batch, protocol=2))
+    with pytest.raises(DataError, match=f"range from {label} to {label}; expected 0 to 999,999"):
+        read_batches(LAYOUT, tmp_path, "test")
+
+
+@pytest.mark.parametrize("names", [3, {"cat": 1}, [1, 2], None])
+def test_class_names_of_a_wrong_type_raise(tmp_path, names):
+    (tmp_path / LAYOUT.meta_file).write_bytes(pickle.dumps({LAYOUT.names_key.encode(): names}, protocol=2))
+    with pytest.raises(DataError, match="does not contain a list of class names"):
+        read_class_names(LAYOUT, tmp_path)

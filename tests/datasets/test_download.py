@@ -160,6 +160,15 @@ def test_wrong_checksum_keeps_nothing(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("state_length", [True, False])
+def test_download_beyond_the_limit_raises_and_keeps_nothing(tmp_path, monkeypatch, state_length):
+    monkeypatch.setattr("driftlaw.datasets.download.MAX_BYTES", 10_000)
+    site = Site(b"x" * 1_000_000, state_length=state_length)
+    with serve(site) as url, pytest.raises(DataError, match=r"more than 10,000 bytes\. Nothing was kept"):
+        download_file(url, tmp_path / "a", sha256="0" * 64)
+    assert os.listdir(tmp_path) == []
+
+
 def test_html_page_raises_and_keeps_nothing(tmp_path):
     page = b"<!DOCTYPE html><html><body>We have moved</body></html>"
     with serve(Site(page)) as url, pytest.raises(DataError, match="returned an HTML page instead"):

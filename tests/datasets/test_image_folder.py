@@ -1,6 +1,7 @@
 """Datasets in image folders."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -135,6 +136,16 @@ def test_damaged_image_raises(tmp_path):
     (tmp_path / "cat" / "a.png").write_bytes(b"not an image")
     with pytest.raises(DataError, match=r"a\.png cannot be read"):
         load_dataset(f"folder:{tmp_path}")
+
+
+@pytest.mark.parametrize("size", [8, 300])
+def test_pipe_with_the_name_of_an_image_raises(tmp_path, size):
+    Image.new("RGB", (size, size)).save(tmp_path / "a.png")
+    os.mkfifo(tmp_path / "b.png")
+    with pytest.raises(DataError, match=r"b\.png is not a regular file"):
+        load_dataset(f"folder:{tmp_path}").metadata()
+    with pytest.raises(DataError, match=r"b\.png is not a regular file"):
+        load_dataset(f"folder:{tmp_path}").images([0, 1])
 
 
 def test_index_out_of_range_raises(tmp_path):

@@ -125,8 +125,11 @@ def test_invalid_datasets_raise():
         as_image_dataset([torch.zeros(3, 4, 4)])
     with pytest.raises(UsageError, match=r"Item 1 .*5×4 pixels, but the first has 4×4.*Resize"):
         as_image_dataset([(torch.zeros(3, 4, 4), 0), (torch.zeros(3, 5, 4), 0)])
-    with pytest.raises(DataError, match=r"smallest label .* is -1"):
+    with pytest.raises(DataError, match=r"labels of .* range from -1 to -1; expected 0 to"):
         as_image_dataset([(torch.zeros(3, 4, 4), -1)])
+    for label in (2**40, 2**70):
+        with pytest.raises(DataError, match=rf"range from {label} to {label}; expected 0 to 999,999"):
+            as_image_dataset([(torch.zeros(3, 4, 4), label)])
 
 
 RECIPE = {"corruptions": ["contrast", "clean"], "batch_size": 5, "order": "as-is"}

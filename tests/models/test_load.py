@@ -449,3 +449,20 @@ def test_driftlaw_load_model_accepts_the_same_keywords(tmp_path):
     torch.save(model.state_dict(), tmp_path / "x.pt")
     again = driftlaw.load_model(tmp_path / "x.pt", architecture="resnext_11_2x8", normalize="half", num_classes=6)
     assert same_bits(again, model)
+
+
+@pytest.mark.parametrize(("key", "value"), [("name", "wrn_6000004_1"), ("num_classes", 10**9)])
+def test_file_that_names_a_huge_model_is_refused(tmp_path, key, value):
+    path = tmp_path / "a.safetensors"
+    info = {"name": "wrn_10_1", "num_classes": 10, "normalise": ODD} | {key: value}
+    save_file({"conv.weight": torch.zeros(16, 3, 3, 3)}, path, metadata={"driftlaw": json.dumps(info)})
+    with pytest.raises(UsageError, match="is too large"):
+        load_model(path)
+
+
+def test_checkpoint_with_a_huge_block_number_is_refused(tmp_path):
+    tensors = {"head.weight": torch.zeros(10, 64), "stages.0.999999.conv1.weight": torch.zeros(16, 16, 3, 3)}
+    tensors |= {"stages.0.0.conv1.weight": torch.zeros(16, 16, 3, 3)}
+    torch.save(tensors, tmp_path / "a.pt")
+    with pytest.raises(UsageError, match="'wrn_6000004_1' with 10 classes is too large"):
+        load_model(tmp_path / "a.pt", normalize="half")

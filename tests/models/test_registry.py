@@ -73,6 +73,41 @@ def test_typo_suggests_the_nearest_model():
         build_model("wnr_40_2", num_classes=10)
 
 
+@pytest.mark.parametrize(
+    ("name", "num_classes"),
+    [
+        ("wrn_6000004_1", 10),
+        ("wrn_16_100000", 10),
+        ("wrn_2002_1", 10),
+        ("resnext_29_4096x4096", 10),
+        ("resnext_9000002_1x1", 10),
+        ("resnext101_100000x64d", 10),
+        ("wide_resnet50_1000", 10),
+        ("resnet50", 10**9),
+        ("wrn_16_1", 1_000_001),
+    ],
+)
+def test_models_beyond_the_limits_raise_before_memory_is_allocated(name, num_classes):
+    with pytest.raises(UsageError, match=rf"'{name}' with {num_classes:,} classes is too large\. At most 2,000 layers"):
+        build_model(name, num_classes=num_classes)
+
+
+@pytest.mark.parametrize("name", ["wrn_28_10", "resnext_29_4x32", "resnext50_32x4d", "wide_resnet50_2"])
+def test_the_estimated_size_is_close_to_the_size_of_the_model(name, monkeypatch):
+    model = build_model(name, num_classes=10)
+    size = sum(value.numel() for value in model.parameters())
+    monkeypatch.setattr("driftlaw.models.registry.MAX_PARAMETERS", int(0.8 * size))
+    with pytest.raises(UsageError, match="too large"):
+        build_model(name, num_classes=10)
+    monkeypatch.setattr("driftlaw.models.registry.MAX_PARAMETERS", int(1.3 * size))
+    build_model(name, num_classes=10)
+
+
+def test_the_largest_published_model_is_within_the_limits(monkeypatch):
+    monkeypatch.setattr("driftlaw.models.registry.ResNet", lambda *args, **kwargs: torch.nn.Identity())
+    assert build_model("resnext101_32x48d", num_classes=1000).info["num_classes"] == 1000
+
+
 def test_invalid_depth_raises():
     with pytest.raises(UsageError, match="depth 27"):
         build_model("wrn_27_10", num_classes=10)

@@ -139,9 +139,20 @@ def test_failure_leaves_no_partial_file_and_leftovers_are_removed(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         writer.write("fog", interrupted())
     assert sorted(os.listdir(tmp_path)) == [MANIFEST, "labels.npy"]
-    (tmp_path / ".fog.abc.part.npy").write_bytes(b"half")
+    for name in (".fog.a1b2c3d4.part.npy", ".driftlaw-manifest.a1b2c3d4.part.json"):  # of a killed process
+        (tmp_path / name).write_bytes(b"half")
     write(tmp_path)
     assert sorted(os.listdir(tmp_path)) == [MANIFEST, "fog.npy", "labels.npy"]
+
+
+def test_files_of_the_user_are_not_deleted(tmp_path):
+    names = [".fog.part.npy", ".notes.a1b2c3d4.part.npy", ".fog.a1b2c3d4.part.npy.bak", ".fog.A1B2C3D4.part.npy"]
+    writer = ArchiveWriter(tmp_path, 4, LABELS)
+    for name in names:
+        (tmp_path / name).write_bytes(b"precious")
+    writer.write("fog", [IMAGES])
+    ArchiveWriter(tmp_path, 4, LABELS)
+    assert sorted(os.listdir(tmp_path)) == sorted([MANIFEST, "fog.npy", "labels.npy", *names])
 
 
 @pytest.mark.parametrize(
