@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -252,11 +253,15 @@ def main() -> None:
     from driftlaw.errors import DriftlawError
 
     words = sys.argv[1:]
+    # As Ctrl-C: worker processes and runs save their state first.
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         app(args=repeat_options(words) if words[:1] == ["compare"] else words, prog_name="python -m benchmarks")
     except (DriftlawError, OSError) as error:
         typer.echo(f"benchmarks: {error}", err=True)
         sys.exit(error.exit_code if isinstance(error, DriftlawError) else 1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

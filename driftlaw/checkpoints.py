@@ -17,18 +17,20 @@ from driftlaw.torch_files import read_torch_file
 
 def save_checkpoint(state: dict[str, Any], path: Path) -> None:
     """Write plain data and tensors; the previous checkpoint is kept until the new one is complete."""
-    with atomic_path(path) as temporary:
-        torch.save(state, temporary)
+    with atomic_path(path) as temporary, open(temporary, "wb") as file:  # given a path, torch hides a full disk
+        torch.save(state, file)
 
 
 def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
     """Read a checkpoint written by ``save_checkpoint``, with its tensors on ``device``.
 
     Raises:
-        DataError: if the file is damaged.
+        DataError: if the file is damaged or not a checkpoint.
     """
     try:
-        state: dict[str, Any] = read_torch_file(path, device)
+        state = read_torch_file(path, device)
+        if not isinstance(state, dict):
+            raise DataError(f"{path} contains a {type(state).__name__}, expected a dict.")
     except DataError as error:
         raise DataError(f"{error} Delete it to start from the beginning.") from None
     return state
@@ -40,8 +42,8 @@ def deferred_interrupts() -> Iterator[Callable[[], BaseException | None]]:
 
     Yields:
         A function that returns the exception to raise, or None if no signal has arrived: KeyboardInterrupt for
-        Ctrl-C, SystemExit(143) for SIGTERM. A second signal raises at once. Signals are handled in the main thread
-        only, because Python does not allow it elsewhere.
+        Ctrl-C, SystemExit(143) for SIGTERM. If the block ends without raising it, it is raised then. A second signal
+        raises at once. Signals are handled in the main thread only, because Python does not allow it elsewhere.
     """
     pending: list[BaseException] = []
 
@@ -60,3 +62,5 @@ def deferred_interrupts() -> Iterator[Callable[[], BaseException | None]]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+    if pending:
+        raise pending[0]

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from driftlaw.errors import DataError
+from driftlaw.files import check_regular_file
 
 EXPECTED = "Expected tensors by name, written by torch.save(model.state_dict(), path)."
 
@@ -26,6 +27,7 @@ def read_torch_file(
     Raises:
         DataError: the file is missing or damaged, or contains other Python objects.
     """
+    check_regular_file(path)
     try:
         return torch.load(path, map_location=device, weights_only=True)
     except (MemoryError, torch.cuda.OutOfMemoryError):

@@ -26,6 +26,7 @@ from driftlaw.files import sha256_of
 from driftlaw.hardware import environment
 from driftlaw.models import build_model, save_model, weights_sha256
 from driftlaw.records import RecordWriter
+from driftlaw.records.writer import hash_lines
 
 FORMAT = "driftlaw-train-1"
 MAX_SAVING_SHARE = 0.02  # of the time is spent on checkpoints; large models on a slow disk are saved less often
@@ -213,7 +214,8 @@ class _TrainingRun:
             return
         started = time.monotonic()
         record.sync()
-        save_checkpoint(self.last_epoch_state, self.training.checkpoint)
+        state = self.last_epoch_state | {"record_sha256": record.digest.hexdigest()}
+        save_checkpoint(state, self.training.checkpoint)
         self.saved_at = time.monotonic()
         self.saving_seconds = self.saved_at - started
 
@@ -233,10 +235,16 @@ class _TrainingRun:
 
     def _resume(self) -> None:
         state = load_checkpoint(self.training.checkpoint, self.device)
-        if state["header"] != self._identity():
+        if state.get("header") != self._identity():
             raise DataError(
                 f"{self.training.checkpoint} was written by a different training (recipe, data, seed or machine "
                 "differ). Finish that training, delete the file, or choose another --out."
+            )
+        written = hash_lines(self.training.record, 1 + state["epoch"])[1].hexdigest()
+        if state.get("record_sha256", written) != written:
+            raise DataError(
+                f"{self.training.checkpoint} does not belong to {self.training.record}, whose lines were changed. "
+                "Restore the record, or delete both files to start again."
             )
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -10,9 +10,11 @@ import torch
 
 from driftlaw.base import Adapter
 from driftlaw.checkpoints import load_checkpoint, save_checkpoint
-from driftlaw.errors import UsageError
-from driftlaw.records import RecordWriter
-from driftlaw.records.jsonl import Line, read_lines
+from driftlaw.errors import DataError, UsageError
+from driftlaw.files import delete_leftovers
+from driftlaw.records import RecordWriter, read_record
+from driftlaw.records.jsonl import SHA256_KEY, Line, closing_sha256, read_lines
+from driftlaw.records.writer import hash_lines
 
 NOT_COMPARED = ("timing", "command", "commit")  # header fields that may differ between a run and its continuation
 
@@ -41,6 +43,7 @@ class ResumableRecord:
 
     Raises:
         RecordMismatchError: if ``path`` contains the record of a different run.
+        DataError: if the record was changed, or the checkpoint is damaged or belongs to another record.
     """
 
     def __init__(self, path: Path | None, header: Line, adapter: Adapter, device: torch.device) -> None:
@@ -66,12 +69,23 @@ class ResumableRecord:
             first, other = (header.get("stream", {}).get("first_batch_sha256") for header in (ours, theirs))
             hint = " The first batch differs: a run can be resumed only if the loader does not shuffle."
             raise RecordMismatchError(self.path, differing, hint if first != other else "")
-        self.finished = bool(written[-1].get("closing"))
+        assert self.path is not None
+        record = read_record(self.path)  # notices changed lines
+        self.finished = record.finished
         if not self.finished and self.checkpoint.exists():
             state = load_checkpoint(self.checkpoint, device)
-            if len(written) > state["batches"]:
-                self.adapter.load_state_dict(state["adapter"])
-                self.header, self.lines = written[0], written[1 : 1 + state["batches"]]
+            batches, adapter, stated = (state.get(key) for key in ("batches", "adapter", "record_sha256"))
+            if not isinstance(batches, int) or batches < 1 or not isinstance(adapter, dict):
+                raise DataError(f"{self.checkpoint} is not the checkpoint of a run. Delete it to start again.")
+            if len(record.batches) >= batches:
+                if stated not in (None, hash_lines(self.path, 1 + batches)[1].hexdigest()):
+                    raise DataError(
+                        f"{self.checkpoint} does not belong to {self.path}: the lines of the first {batches} batches "
+                        "differ from those it was written after. Restore the record, or delete both files to start "
+                        "again."
+                    )
+                self.adapter.load_state_dict(adapter)
+                self.header, self.lines = record.header, record.batches[:batches]
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -80,7 +94,9 @@ class ResumableRecord:
             yield
             return
         with RecordWriter(self.path, keep_lines=1 + len(self.lines) if self.lines else 0) as self._writer:
+            delete_leftovers(self.checkpoint)
             if not self.lines:
+                self.checkpoint.unlink(missing_ok=True)  # of another run
                 self._writer.write(self.header)
             yield
 
@@ -94,12 +110,14 @@ class ResumableRecord:
         """Write a checkpoint if the last one is at least ``checkpoint_seconds`` old."""
         if self._writer is not None and time.monotonic() - self._saved_at >= checkpoint_seconds:
             self._writer.sync()
-            save_checkpoint({"batches": len(self.lines), "adapter": self.adapter.state_dict()}, self.checkpoint)
+            state = {"batches": len(self.lines), "record_sha256": self._writer.digest.hexdigest()}
+            save_checkpoint(state | {"adapter": self.adapter.state_dict()}, self.checkpoint)
             self._saved_at = time.monotonic()
 
     def finish(self, closing: Line) -> None:
-        """Write the closing line and delete the checkpoint."""
+        """Write the closing line, with the sha256 of the record, and delete the checkpoint."""
         if self._writer is not None:
+            closing["timing"][SHA256_KEY] = closing_sha256(self._writer.digest, closing)
             self._writer.write(closing)
             self.checkpoint.unlink(missing_ok=True)
 

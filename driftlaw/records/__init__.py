@@ -10,7 +10,8 @@ from driftlaw.records.metrics import (
     recoveries,
     worst_window,
 )
-from driftlaw.records.run_record import RunRecord, Segment, find_records, read_record, validate_record
+from driftlaw.records.read import find_records, read_record, validate_record
+from driftlaw.records.run_record import RunRecord, Segment
 from driftlaw.records.writer import RecordWriter
 
 __all__ = [

@@ -5,15 +5,20 @@ import hashlib
 import json
 import shutil
 import zlib
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from driftlaw.errors import DataError
-from driftlaw.files import atomic_path
+from driftlaw.files import atomic_path, check_regular_file, delete_leftovers
 
 Line = dict[str, Any]
 GZIP_LEVEL = 9  # a record is written once and read often
+MAX_LINE_BYTES = 1 << 24
+MAX_BYTES = 1 << 30
+"""Size limit of a record after decompression: a small gzip file can expand to any size."""
+SHA256_KEY = "record_sha256"
 
 
 def dump_line(line: Line) -> bytes:
@@ -35,42 +40,73 @@ def read_lines(path: Path) -> list[Line]:
     """Return the complete lines of a file. An incomplete last line (interrupted write) is ignored.
 
     Raises:
-        DataError: the file does not exist, cannot be read, or a complete line is not a JSON object.
+        DataError: the file does not exist, cannot be read, is over the limits ``MAX_LINE_BYTES`` and ``MAX_BYTES``, or
+            a complete line is not a JSON object.
     """
-    data = _read_bytes(path, lambda file: file.read())
-    lines = []
-    for number, text in enumerate(data.split(b"\n")[:-1], start=1):
-        try:
-            line = json.loads(text)
-        except ValueError as error:
-            if number == 1 and b'"format":"driftlaw' not in text:
+    return [line for _, line in iter_lines(path)]
+
+
+def iter_lines(path: Path) -> Iterator[tuple[bytes, Line]]:
+    """Yield the bytes and the content of each complete line of a file; see ``read_lines``."""
+    number = size = 0
+    with _open(path) as file:
+        while text := file.readline(MAX_LINE_BYTES):
+            number, size = number + 1, size + len(text)
+            if not text.endswith(b"\n") and len(text) < MAX_LINE_BYTES:
+                return
+            if size > MAX_BYTES or not text.endswith(b"\n"):
                 raise DataError(
-                    f"{path} is not a record of driftlaw. Records are .jsonl or .jsonl.gz files."
-                ) from error
-            raise DataError(
-                f"The record is damaged: {path}, line {number} is not JSON ({error}). Delete the file and run again."
-            ) from error
-        if not isinstance(line, dict):
-            raise DataError(
-                f"Not a driftlaw record: {path}, line {number} is a {type(line).__name__}, expected a JSON object."
-            )
-        lines.append(line)
-    return lines
+                    f"The record {path} is too large at line {number}. Lines may have up to {MAX_LINE_BYTES:,} bytes, "
+                    f"files up to {MAX_BYTES:,} bytes after decompression."
+                )
+            yield text, _parse(text, path, number)
+
+
+def _parse(text: bytes, path: Path, number: int) -> Line:
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if number == 1 and b'"format":"driftlaw' not in text:
+            raise DataError(f"{path} is not a record of driftlaw. Records are .jsonl or .jsonl.gz files.") from error
+        raise DataError(
+            f"The record is damaged: {path}, line {number} is not JSON ({error}). Delete the file and run again."
+        ) from error
+    if not isinstance(line, dict):
+        raise DataError(
+            f"Not a driftlaw record: {path}, line {number} is a {type(line).__name__}, expected a JSON object."
+        )
+    return line
 
 
 def first_line(path: Path) -> bytes:
     """Return the bytes of a file's first line without reading the rest."""
-    return _read_bytes(path, lambda file: file.readline())
+    with _open(path) as file:
+        return file.readline(MAX_LINE_BYTES)
 
 
-def _read_bytes(path: Path, read: Callable[[BinaryIO], bytes]) -> bytes:
+@contextmanager
+def _open(path: Path) -> Iterator[BinaryIO]:
+    check_regular_file(path)
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return read(cast(BinaryIO, file))
+            yield cast(BinaryIO, file)
     except FileNotFoundError as error:
         raise DataError(f"No record at {path}. Pass a .jsonl file, or a folder that contains some.") from error
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"Cannot read the record {path}: {error}.") from error
+
+
+def closing_sha256(previous: "hashlib._Hash", closing: Line) -> str:
+    """Return the sha256 of a record: of its lines before the closing line, and of that line without ``SHA256_KEY``.
+
+    Args:
+        previous: hash object of the bytes of all previous lines; not changed.
+        closing: closing line. The hash is stored among its timings, because it depends on them.
+    """
+    digest = previous.copy()
+    timing = {name: value for name, value in closing["timing"].items() if name != SHA256_KEY}
+    digest.update(dump_line(closing | {"timing": timing}))
+    return digest.hexdigest()
 
 
 def compress_record(path: Path) -> Path:
@@ -78,6 +114,7 @@ def compress_record(path: Path) -> Path:
     if path.suffix == ".gz":
         return path
     target = path.with_name(path.name + ".gz")
+    delete_leftovers(target)
     with (
         atomic_path(target) as temporary,
         path.open("rb") as plain,

@@ -1,7 +1,5 @@
-"""RunRecord: a run read back from its file, with properties over the keys of the file format."""
+"""RunRecord: a run as plain data, with properties over the keys of the file format."""
 
-import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -10,19 +8,11 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from driftlaw.errors import DataError, UsageError
-from driftlaw.records.jsonl import Line, first_line, read_lines
+from driftlaw.errors import UsageError
+from driftlaw.records.jsonl import Line
 
 FORMAT = "driftlaw-run-1"
 EXECUTION_SETTINGS = {"precision", "channels_last", "capture", "overlap", "compiled"}
-HEADER_FIELDS = (
-    *("driftlaw", "device", "seed", "method", "settings", "reset_on", "batches", "model.name"),
-    *("stream.dataset.name", "stream.schedule"),
-)
-BATCH_FIELDS = (
-    *("batch", "segment", "domain.name", "domain.severity", "domain.round", "images", "wrong", "facts"),
-    "timing.seconds",
-)
 
 
 @dataclass(frozen=True)
@@ -206,83 +196,3 @@ class RunRecord:
     def diagnostic_labels(self, name: str) -> list[str]:
         """Return the labels of a diagnostic's values, such as the layer names; empty if there are none."""
         return [str(label) for label in self.header.get("fact_labels", {}).get(name, [])]
-
-
-def read_record(path: Path) -> RunRecord:
-    """Read the record of a run, finished or not.
-
-    Raises:
-        DataError: the file is not the record of a driftlaw run, or is damaged.
-    """
-    lines = read_lines(path)
-    if not lines or lines[0].get("format") != FORMAT:
-        raise DataError(f"Not the record of a driftlaw run: {path} does not start with a header of format {FORMAT}.")
-    closing = lines[-1] if lines[-1].get("closing") else None
-    batches = lines[1:-1] if closing else lines[1:]
-    for number, line in enumerate(batches, start=2):
-        if missing := [field for field in BATCH_FIELDS if not _has(line, field)]:
-            raise DataError(
-                f"The record is damaged: {path}, line {number} has no {', '.join(missing)}. "
-                "Delete the file and run again."
-            )
-    return RunRecord(header=lines[0], batches=batches, closing=closing, path=path)
-
-
-def validate_record(record: RunRecord) -> RunRecord:
-    """Return the record if it is complete and consistent.
-
-    Raises:
-        DataError: fields of the header are missing, a batch is empty, or the closing line contradicts the batches.
-    """
-    problems = [f"the header has no '{field}'" for field in HEADER_FIELDS if not _has(record.header, field)]
-    problems += [f"batch {number} has no images" for number, line in enumerate(record.batches) if line["images"] < 1]
-    if not problems and record.closing is not None:
-        recorded, planned = record.closing.get("mean_error"), record.header["batches"]
-        if planned not in (None, len(record.batches)) or not record.batches:
-            problems = [f"it has a closing line after {len(record.batches)} of {planned} batches"]
-        elif recorded != (found := record.mean_error) and (
-            recorded is None or found is None or abs(recorded - found) > 0.01
-        ):
-            problems = [f"the closing line has a mean error of {recorded}, the batches have {found}"]
-    if problems:
-        more = f" (and {len(problems) - 3} more problems)" if len(problems) > 3 else ""
-        raise DataError(
-            f"The record {record.location} is damaged: {'; '.join(problems[:3])}{more}. Delete it and run again."
-        )
-    return record
-
-
-def _has(line: Any, field: str) -> bool:
-    """Return True if a line has a field; dots separate the keys of nested objects."""
-    for name in field.split("."):
-        if not isinstance(line, dict) or name not in line:
-            return False
-        line = line[name]
-    return True
-
-
-def find_records(paths: Iterable[Path]) -> list[Path]:
-    """Return the run records among files and folders (searched recursively), without duplicates, sorted per folder."""
-    paths = list(paths)
-    records: dict[Path, None] = {}
-    for path in paths:
-        if not path.exists():
-            raise DataError(f"No record at {path}. Pass .jsonl files, or folders that contain some.")
-        if path.is_dir():
-            candidates = sorted([*path.rglob("*.jsonl"), *path.rglob("*.jsonl.gz")])
-            records.update((item, None) for item in candidates if _is_run_record(item))
-        else:
-            records[path] = None
-    if not records:
-        raise DataError(f"No run records in {', '.join(map(str, paths))}. `driftlaw run` writes them.")
-    return list(records)
-
-
-def _is_run_record(path: Path) -> bool:
-    """Return True if a file starts with the header of a run, even a damaged one: reading it then reports the damage."""
-    opening = first_line(path)
-    try:
-        header = json.loads(opening)
-    except ValueError:
-        return opening.endswith(b"\n") and FORMAT.encode() in opening
-    return isinstance(header, dict) and header.get("format") == FORMAT

@@ -1,6 +1,7 @@
 """Writing of records: complete lines only, one writer per file, and truncation to a checkpoint on resume."""
 
 import contextlib
+import hashlib
 import os
 from io import FileIO
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from driftlaw.errors import DataError
-from driftlaw.files import writable_folder
+from driftlaw.files import disk_full_error, writable_folder
 from driftlaw.records.jsonl import Line, dump_line
 
 
@@ -16,13 +17,17 @@ class RecordWriter(contextlib.AbstractContextManager["RecordWriter"]):
     """Appends lines to a JSONL file. Each line is completely on disk before the next one starts.
 
     The file is locked while it is open, through ``NAME.lock`` beside it.
+
+    Attributes:
+        path: the file.
+        digest: sha256 hash object of the bytes written so far, including the kept lines.
     """
 
     def __init__(self, path: Path, *, keep_lines: int = 0) -> None:
         """Open ``path`` and truncate it to its first ``keep_lines`` lines (0: start a new file)."""
         self.path = path
         writable_folder(path.parent)
-        position = _end_of_line(path, keep_lines) if keep_lines else 0
+        position, self.digest = hash_lines(path, keep_lines) if keep_lines else (0, hashlib.sha256())
         # Unbuffered: a buffer would keep what a full disk refused, and write it again on closing.
         # Opened without truncation: another process may be writing the file.
         try:
@@ -42,25 +47,44 @@ class RecordWriter(contextlib.AbstractContextManager["RecordWriter"]):
         self._truncate(position)
 
     def write(self, line: Line) -> None:
-        """Append one line. If the disk is full, the file is truncated to its last complete line."""
+        """Append one line. If the disk is full, the file is truncated to its last complete line.
+
+        Raises:
+            DataError: the disk is full, or the file was deleted or replaced since it was opened.
+        """
+        self._check_path()
         start = self._file.tell()
-        remaining = memoryview(dump_line(line))
+        text = dump_line(line)
+        remaining = memoryview(text)
         try:
             while remaining:
                 remaining = remaining[self._file.write(remaining) :]
         except OSError as error:
-            self._truncate(start)
+            with contextlib.suppress(OSError):  # readers ignore an incomplete last line
+                self._truncate(start)
             raise DataError(
                 f"Cannot write {self.path}: {error.strerror}. Free some disk space and run the same command to resume."
             ) from error
+        self.digest.update(text)
+
+    def _check_path(self) -> None:
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.stat(self.path), os.fstat(self._file.fileno())):
+                return
+        raise DataError(
+            f"{self.path} was deleted or replaced while the run was writing it. Its lines are lost. Run the command "
+            "again, and keep the output folder until it ends."
+        )
 
     def _truncate(self, position: int) -> None:
         self._file.truncate(position)
         self._file.seek(position)
 
     def sync(self) -> None:
-        """Flush the file to disk, so that a checkpoint can refer to its lines."""
-        os.fsync(self._file.fileno())
+        """Flush the file to disk, so that a checkpoint can refer to its lines. Raise DataError as ``write`` does."""
+        self._check_path()
+        with disk_full_error(self.path.parent):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Close the file and release its lock."""
@@ -74,12 +98,17 @@ class RecordWriter(contextlib.AbstractContextManager["RecordWriter"]):
         self.close()
 
 
-def _end_of_line(path: Path, lines: int) -> int:
-    """Return the position in bytes after line ``lines`` of a file."""
+def hash_lines(path: Path, lines: int) -> tuple[int, "hashlib._Hash"]:
+    """Return the position in bytes after line ``lines`` of a file, and a sha256 hash object of the bytes before it."""
+    digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
-            if all(file.readline().endswith(b"\n") for _ in range(lines)):
-                return file.tell()
+            for _ in range(lines):
+                if not (text := file.readline()).endswith(b"\n"):
+                    break
+                digest.update(text)
+            else:
+                return file.tell(), digest
     except FileNotFoundError:
         pass
     raise DataError(

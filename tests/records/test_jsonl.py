@@ -107,3 +107,32 @@ def test_bytes_depend_on_the_content_only(tmp_path):
     second = write_record(make_record("law"), tmp_path / "b.jsonl")
     os.utime(second, (0, 0))
     assert compress_record(first).read_bytes() == compress_record(second).read_bytes()
+
+
+def test_small_file_that_expands_to_gigabytes_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("driftlaw.records.jsonl.MAX_BYTES", 50_000)
+    path = written(tmp_path, b'{"batch":0}\n' * 100_000, "run.jsonl.gz")
+    assert path.stat().st_size < 10_000
+    with pytest.raises(DataError, match=r"run\.jsonl\.gz is too large at line \d+\. .*files up to 50,000 bytes after"):
+        read_lines(path)
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_long_line_is_refused_before_it_is_read(tmp_path, monkeypatch, end):
+    monkeypatch.setattr("driftlaw.records.jsonl.MAX_LINE_BYTES", 1000)
+    path = written(tmp_path, b'{"batch":0}\n' + b"x" * 100_000 + end, "run.jsonl.gz")
+    with pytest.raises(DataError, match=r"too large at line 2\. Lines may have up to 1,000 bytes"):
+        read_lines(path)
+    assert len(first_line(written(tmp_path, b"x" * 100_000))) == 1000
+
+
+def test_deeply_nested_line_is_damaged(tmp_path):
+    with pytest.raises(DataError, match="line 2 is not JSON"):
+        read_lines(written(tmp_path, b"{}\n" + b"[" * 100_000 + b"\n"))
+
+
+def test_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "run.jsonl")
+    for read in (read_lines, first_line, read_record):
+        with pytest.raises(DataError, match="is not a regular file"):
+            read(tmp_path / "run.jsonl")

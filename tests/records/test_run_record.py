@@ -1,53 +1,12 @@
 """Tests of driftlaw.records.run_record."""
 
-import gzip
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from driftlaw.errors import DataError, UsageError
-from driftlaw.records import RunRecord, dump_line, find_records, read_record, validate_record
-from driftlaw.records.run_record import FORMAT
-from tests.reports.example_records import make_record
-
-HEADER = {"format": FORMAT, "method": "law", "seed": 3}
-CLOSING = {"closing": True, "mean_error": 1.0}
-
-
-def batch(number, segment, name, wrong, *, images=10, severity=5, round=0, seconds=1.0, facts=None):
-    domain = {"name": name, "severity": severity, "round": round}
-    line = {"batch": number, "segment": segment, "domain": domain, "images": images, "wrong": wrong}
-    return line | {"facts": facts or {}, "timing": {"seconds": seconds}}
-
-
-def write(path, *lines):
-    content = b"".join(map(dump_line, lines))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-    return path
-
-
-@pytest.mark.parametrize("name", ["run.jsonl", "run.jsonl.gz"])
-def test_read_finished_record(tmp_path, name):
-    batches = [batch(0, 0, "fog", 3), batch(1, 0, "fog", 1, images=5)]
-    record = read_record(write(tmp_path / name, HEADER, *batches, CLOSING))
-    assert (record.method, record.seed, record.finished) == ("law", 3, True)
-    assert record.header == HEADER
-    assert record.batches == batches
-    assert record.closing == CLOSING
-    assert record.path == tmp_path / name
-
-
-def test_read_unfinished_record(tmp_path):
-    path = write(tmp_path / "run.jsonl", HEADER, batch(0, 0, "fog", 3))
-    with path.open("ab") as file:
-        file.write(b'{"batch":1,"seg')
-    record = read_record(path)
-    assert not record.finished
-    assert record.closing is None
-    assert len(record.batches) == 1
-    assert record.mean_error == 30.0
+from driftlaw.errors import UsageError
+from driftlaw.records import RunRecord, read_record
+from tests.records.record_lines import CLOSING, HEADER, batch, write
 
 
 def test_segment_error_counts_images():
@@ -138,101 +97,12 @@ def test_machine_is_busy_if_the_load_exceeds_its_cpus(timing, busy):
     assert RunRecord(HEADER, [], CLOSING | {"timing": timing}).busy_machine is busy
 
 
-@pytest.mark.parametrize("lines", [[], [{"format": "driftlaw-train-1"}], [batch(0, 0, "fog", 1)]])
-def test_file_without_header_is_refused(tmp_path, lines):
-    with pytest.raises(DataError, match=f"does not start with a header of format {FORMAT}"):
-        read_record(write(tmp_path / "run.jsonl", *lines))
-
-
-def test_batch_with_missing_keys_is_refused(tmp_path):
-    damaged = {"batch": 1, "segment": 0, "domain": {"name": "fog"}, "images": 5, "timing": {}}
-    path = write(tmp_path / "run.jsonl", HEADER, batch(0, 0, "fog", 1), damaged)
-    missing = r"domain\.severity, domain\.round, wrong, facts, timing\.seconds"
-    with pytest.raises(DataError, match=rf"run\.jsonl, line 3 has no {missing}\."):
-        read_record(path)
-
-
-def test_find_records_searches_folders_recursively(tmp_path):
-    one = write(tmp_path / "b.jsonl", HEADER)
-    two = write(tmp_path / "deep" / "er" / "a.jsonl.gz", HEADER)
-    write(tmp_path / "training.train.jsonl", {"format": "driftlaw-train-1"})
-    write(tmp_path / "empty.jsonl")
-    (tmp_path / "foreign.jsonl").write_text('"not ours"\nnor JSON\n')
-    (tmp_path / "notes.txt").write_text("x")
-    assert find_records([tmp_path, one]) == [one, two]
-    assert find_records(iter([two, one])) == [two, one]
-
-
-def test_find_records_returns_records_with_a_damaged_header(tmp_path):
-    write(tmp_path / "whole.jsonl", HEADER)
-    damaged = write(tmp_path / "damaged.jsonl", HEADER)
-    damaged.write_bytes(b"x" + damaged.read_bytes()[1:])
-    assert damaged in find_records([tmp_path])
-    with pytest.raises(DataError, match="damaged"):
-        read_record(damaged)
-
-
-def test_find_records_returns_files_that_are_passed_explicitly(tmp_path):
-    path = write(tmp_path / "other.jsonl", {"format": "driftlaw-train-1"})
-    assert find_records([path]) == [path]
-
-
-def test_find_records_reports_missing_records(tmp_path):
-    with pytest.raises(DataError, match=r"No record at .*none"):
-        find_records([tmp_path / "none"])
-    with pytest.raises(DataError, match=f"No run records in {tmp_path}"):
-        find_records(iter([tmp_path]))
-
-
-def test_valid_record_is_returned():
-    record = make_record()
-    assert validate_record(record) is record
-
-
-def test_missing_fields_are_reported():
-    record = make_record(path=Path("x.jsonl"))
-    del record.header["settings"], record.header["model"]["name"]
-    with pytest.raises(DataError, match=r"x\.jsonl is damaged: .*'settings'; the header has no 'model\.name'\. Delete"):
-        validate_record(record)
-
-
-def test_closing_line_must_agree_with_batches():
-    record = make_record()
-    with pytest.raises(DataError, match="closing line has a mean error of 3"):
-        validate_record(replace(record, closing={**record.closing, "mean_error": 3.0}))
-    with pytest.raises(DataError, match="closing line after 29 of 30"):
-        validate_record(replace(record, batches=record.batches[:-1]))
-
-
-def test_batch_must_have_images():
-    record = make_record()
-    record.batches[0]["images"] = 0
-    with pytest.raises(DataError, match="batch 0 has no images"):
-        validate_record(record)
-
-
 def test_without_labels_there_is_no_error():
     record = RunRecord(HEADER, [batch(0, 0, "fog", None), batch(1, 0, "fog", None)])
     assert record.segments[0].wrong is None
     assert record.segments[0].error is None
     assert record.mean_error is None
     assert record.error_by_domain == {}
-
-
-def test_closing_line_without_error_needs_batches_without_labels():
-    record = make_record("law")
-    unlabelled = [line | {"wrong": None} for line in record.batches]
-    closing = record.closing | {"mean_error": None}
-    assert validate_record(replace(record, batches=unlabelled, closing=closing)).mean_error is None
-    with pytest.raises(DataError, match="mean error of None"):
-        validate_record(replace(record, closing=closing))
-    with pytest.raises(DataError, match="the batches have None"):
-        validate_record(replace(record, batches=unlabelled))
-
-
-def test_number_of_batches_may_be_unknown():
-    record = make_record("law")
-    assert validate_record(replace(record, header=record.header | {"batches": None})).finished
 
 
 def test_repr_is_short():

@@ -3,12 +3,14 @@
 import errno
 import os
 import resource
+import shutil
 import subprocess
 import sys
 
 import pytest
 
 from driftlaw.errors import DataError
+from driftlaw.files import sha256_of
 from driftlaw.records import RecordWriter, dump_line, read_lines
 
 LINES = [{"batch": number, "wrong": 3} for number in range(4)]
@@ -177,3 +179,31 @@ def test_unwritable_path_is_refused(tmp_path):
     (tmp_path / "run.jsonl").mkdir()
     with pytest.raises(DataError, match=r"Cannot write .*Is a directory"):
         RecordWriter(tmp_path / "run.jsonl")
+
+
+@pytest.mark.parametrize("action", ["delete", "delete folder", "replace"])
+def test_deleted_or_replaced_file_is_an_error(tmp_path, action):
+    path = tmp_path / "out" / "run.jsonl"
+    with RecordWriter(path) as record:
+        record.write(LINES[0])
+        path.unlink()
+        if action == "replace":
+            path.write_text("of another process")
+        elif action == "delete folder":
+            shutil.rmtree(path.parent)
+        for write in (lambda: record.write(LINES[1]), record.sync):
+            with pytest.raises(DataError, match=r"run\.jsonl was deleted or replaced while the run was writing it"):
+                write()
+    assert path.parent.exists() == (action != "delete folder")
+    assert not path.exists() or path.read_text() == "of another process"
+
+
+def test_digest_is_that_of_the_file(tmp_path):
+    path = tmp_path / "run.jsonl"
+    with RecordWriter(path) as record:
+        for line in LINES[:3]:
+            record.write(line)
+        assert record.digest.hexdigest() == sha256_of(path)
+    with RecordWriter(path, keep_lines=2) as record:
+        record.write(LINES[3])
+        assert record.digest.hexdigest() == sha256_of(path)
