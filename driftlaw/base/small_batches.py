@@ -91,7 +91,10 @@ class ImageWindow(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore what ``get_extra_state`` returned."""
-        self.images, self.filled = state["images"].to(self.images.device).clone(), state["filled"]
+        images, filled = state["images"], state["filled"]
+        if (images.numel() and (images.ndim, len(images)) != (4, self.size)) or filled > self.size:
+            raise ValueError(f"the window has {filled} images of shape {tuple(images.shape)}, expected {self.size}")
+        self.images, self.filled = images.to(self.images.device).clone(), filled
 
 
 class CollectingWindow(ImageWindow):
@@ -212,6 +215,8 @@ class CollectingWindow(ImageWindow):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore what ``get_extra_state`` returned."""
         super().set_extra_state(state)
+        if state["pending"] > min(self.filled, self.target - 1):
+            raise ValueError(f"{state['pending']} of {self.filled} images in the window wait for an update")
         self.pending, self.outdated = state["pending"], state["outdated"]
 
 
@@ -226,9 +231,12 @@ def make_window(config: Any, owner: nn.Module) -> ImageWindow | None:
     if unused:
         problems = [f"{name}={getattr(config, name)} needs statistics='{belongs_to[name][0]}'" for name in unused]
         raise combined_error(f"These settings have no effect with statistics='{config.statistics}':", problems)
-    if config.statistics == "auto":
-        return CollectingWindow(config, batch_norm_layers(owner))
-    return ImageWindow(config.window) if config.statistics == "window" else None
+    if config.statistics not in ("auto", "window"):
+        return None
+    is_auto = config.statistics == "auto"
+    window = CollectingWindow(config, batch_norm_layers(owner)) if is_auto else ImageWindow(config.window)
+    dtypes = {value.dtype for value in owner.parameters()}
+    return window.double() if torch.float64 in dtypes else window
 
 
 def batch_norm_layers(owner: nn.Module) -> list[_BatchNorm]:

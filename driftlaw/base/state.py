@@ -1,23 +1,19 @@
-"""State of an adapter: snapshot, restore, checked loading, and what optimizers need for both."""
+"""State of an adapter: snapshot, restore, saving and loading, and what optimizers need for them."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import torch
-from pydantic import TypeAdapter
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from driftlaw.base.diagnostics import SourceModel
+from driftlaw.base.saved_state import check_state
 from driftlaw.base.small_batches import ImageWindow
-from driftlaw.errors import UsageError, combined_error, warn_user
+from driftlaw.errors import UsageError, warn_user
 from driftlaw.execution import Executor
 from driftlaw.execution.locks import ForkSafeRLock
-from driftlaw.settings import Settings
-
-EXTRA_KEYS = {"method", "config", "steps", "optimizers", "generators"}
-MAX_PROBLEMS = 8  # listed in one error
 
 
 class AdapterState(nn.Module):
@@ -91,27 +87,59 @@ class AdapterState(nn.Module):
         for name, generator in attributes_of_type(self, torch.Generator).items():
             generator.set_state(state["generators"][name].cpu())
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Continue from a saved state. A state of another method or model is refused before anything changes.
+    def state_dict(  # type: ignore[override]
+        self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False
+    ) -> dict[str, Any]:
+        """Return a copy of everything that a step may change, and of the frozen weights.
 
-        If settings differ, a warning lists them and this adapter keeps its own, learning rate included. Weights,
-        moments, buffers, the number of steps and the generator are those of the state.
+        A step of another thread ends first. Later steps do not change the copy, so it can be saved while they run.
+
+        Args:
+            destination: mapping to which the entries are added; None: a new one.
+            prefix: text in front of every name.
+            keep_vars: return the parameters and buffers themselves.
         """
-        differing = check_state(self, state_dict)
+        others = set(destination or ())
+        with self._lock, torch.inference_mode(False):
+            state: dict[str, Any] = super().state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)
+            own = {name: value for name, value in state.items() if name not in others}
+            state.update(copy.deepcopy({} if keep_vars else own))  # at once: tensors that share memory still do
+            return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Continue from a saved state. A damaged state, or one of another method or model, is refused.
+
+        The adapter then is what it was before. If settings differ, a warning lists them and this adapter keeps its own,
+        learning rate included. Weights, moments, buffers, the number of steps and the generator are those of the state.
+
+        Raises:
+            UsageError: a list of what does not fit.
+        """
         optimizers = attributes_of_type(self, Optimizer)
         with self._lock, torch.inference_mode(False):
-            keep_own_source(self, state_dict, self._initial_state)
+            differing, before = check_state(self, state_dict), self.state_dict()
+            attached = [(module, dict(module._parameters), dict(module._buffers)) for module in self.modules()]
             names = {value: name for name, value in self.named_parameters()}
-            result = super().load_state_dict(state_dict, strict=strict, assign=assign)
-        if assign:
-            self._executor.graphs.clear()
-            own = dict(self.named_parameters())
-            for optimizer in optimizers.values():
-                replace_parameters(optimizer, {before: own[name] for before, name in names.items()})
-        if differing:
-            for name, optimizer in optimizers.items():
-                load_options(optimizer, self._initial_state["extra"]["optimizers"][name])
-            self._count_steps_on_device()
+            try:
+                result = super().load_state_dict(state_dict, strict=strict, assign=assign)
+            except BaseException as error:
+                for module, parameters, buffers in attached:
+                    module._parameters.update(parameters)
+                    module._buffers.update(buffers)
+                super().load_state_dict(before)
+                if isinstance(error, Exception):
+                    raise UsageError(f"The state cannot be loaded ({error}). The adapter was not changed.") from error
+                raise
+            if assign:
+                self._executor.graphs.clear()
+                own = dict(self.named_parameters())
+                for optimizer in optimizers.values():
+                    replace_parameters(optimizer, {value: own[name] for value, name in names.items()})
+            if differing:
+                for name, optimizer in optimizers.items():
+                    load_options(optimizer, self._initial_state["extra"]["optimizers"][name])
+                self._count_steps_on_device()
+            keep_own_source(self, before)
         return result
 
     def _count_steps_on_device(self) -> None:
@@ -158,77 +186,18 @@ def restore(adapter: AdapterState, state: Mapping[str, Any]) -> None:
     adapter.set_extra_state(state["extra"])
 
 
-def check_state(adapter: AdapterState, state_dict: Mapping[str, Any]) -> list[str]:
-    """Raise if a saved state does not belong to an adapter; returns the settings that differ, after a warning."""
-    extra = state_dict.get("_extra_state")
-    if not isinstance(extra, Mapping) or not set(extra) >= EXTRA_KEYS:
-        raise UsageError("The state does not name a method. Pass what an adapter's state_dict() returned.")
-    if extra["method"] != adapter.name:
-        raise UsageError(
-            f"The state was saved by method '{extra['method']}', but this adapter uses '{adapter.name}'. Create the "
-            f"adapter with method='{extra['method']}'."
-        )
-    differing = _differing_settings(adapter.config, extra["config"])
-    if differing:
-        warn_user(
-            f"The saved state was made with other settings: {', '.join(differing)}. This adapter keeps its own "
-            "settings; weights and optimizer moments are loaded."
-        )
-    _check_shapes(adapter, state_dict, differing)
-    return differing
+def keep_own_source(adapter: AdapterState, before: Mapping[str, Any]) -> None:
+    """Add frozen weights that a state of another source model replaced to the initial state, for a complete reset.
 
-
-def _differing_settings(config: Settings, saved: Mapping[str, Any]) -> list[str]:
-    to_json = TypeAdapter(Any).dump_python
-    fields = type(config).model_fields
-    own = {name: to_json(getattr(config, name), mode="json") for name in fields}
-    absent = {name: to_json(entry.get_default(), mode="json") for name, entry in fields.items()}
-    then = absent | getattr(config, "value_if_absent", {}) | {name: saved[name] for name in fields if name in saved}
-    return [f"{name} ({then[name]} saved, {own[name]} here)" for name in own if then[name] != own[name]]
-
-
-def _check_shapes(adapter: AdapterState, state_dict: Mapping[str, Any], differing_settings: Sequence[str]) -> None:
-    own, given = _shapes(adapter.state_dict()), _shapes(state_dict)
-    for name, optimizer in attributes_of_type(adapter, Optimizer).items():
-        own |= _group_shapes(name, optimizer.state_dict())
-        given |= _group_shapes(name, state_dict["_extra_state"]["optimizers"].get(name, {}))
-    differing = [name for name in own | given if own.get(name) != given.get(name)]
-    if differing:
-        cause = "belongs to another model"
-        if differing_settings:
-            cause = f"was made with other settings ({', '.join(differing_settings)})"
-        raise combined_error(
-            f"The state {cause} and does not fit:",
-            [
-                f"{name}: expected {own.get(name, 'nothing')}, found {given.get(name, 'nothing')}"
-                for name in differing[:MAX_PROBLEMS]
-            ],
-        )
-
-
-def _shapes(state_dict: Mapping[str, Any]) -> dict[str, tuple[Any, ...] | str]:
-    return {
-        name: tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        for name, value in state_dict.items()
-    }
-
-
-def _group_shapes(name: str, state: Mapping[str, Any]) -> dict[str, tuple[Any, ...] | str]:
-    """Return, for each parameter group of an optimizer's state, the names of its options and its number of tensors."""
-    groups = enumerate(state.get("param_groups", []))
-    return {f"{name} group {number}": (*sorted(group), len(group["params"])) for number, group in groups}
-
-
-def keep_own_source(adapter: AdapterState, state_dict: Mapping[str, Any], initial: dict[str, Any]) -> None:
-    """Add frozen weights that a state of another source model replaces to ``initial``, for a complete reset."""
+    Args:
+        adapter: adapter that has loaded a state.
+        before: its own state before that.
+    """
+    initial = adapter._initial_state["tensors"]
     frozen = {f"model.{name}": value for name, value in adapter.model.named_parameters()}
-    replaced = [
-        name
-        for name, value in frozen.items()
-        if name not in initial["tensors"] and name in state_dict and not torch.equal(state_dict[name].to(value), value)
-    ]
+    replaced = [name for name, value in frozen.items() if name not in initial and not torch.equal(value, before[name])]
     if replaced:
-        initial["tensors"] |= {name: frozen[name].detach().clone() for name in replaced}
+        initial |= {name: before[name] for name in replaced}
         warn_user(
             f"The saved state comes from a different source model (frozen parameter {replaced[0]} differs). All "
             "weights were loaded from the state. reset() still returns to the model this adapter was created with."

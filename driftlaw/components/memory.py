@@ -115,4 +115,7 @@ class ClassBalancedMemory(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore what ``get_extra_state`` returned."""
-        self.images = state["images"].to(self.images.device).clone()
+        images = state["images"]
+        if images.numel() and (images.ndim, len(images)) != (4, self.size):
+            raise ValueError(f"the memory has images of shape {tuple(images.shape)}, expected {self.size}")
+        self.images = images.to(self.images).clone()

@@ -1,6 +1,5 @@
 """Evaluator: runs an adapter over a stream and writes a record."""
 
-import copy
 import os
 from collections.abc import Callable, Collection, Generator, Iterable
 from datetime import UTC, datetime
@@ -230,7 +229,7 @@ class _Evaluation:
         adapter = self.adapter
         with torch.no_grad(), adapter.eager():
             _, forward = count_flops(lambda: adapter.model(images.to(self.dtype)))
-        before = copy.deepcopy(adapter.state_dict())
+        before = adapter.state_dict()
         with adapter.eager():
             if not self.lines:
                 adapter.step(images)
