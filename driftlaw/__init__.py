@@ -109,5 +109,5 @@ def adapt(
         train_data = as_image_dataset(train_data)
     given = {"mean": mean, "std": std, "inputs": inputs}
     settings |= {name: value for name, value in given.items() if value is not None}
-    benchmark = preset_settings(read_preset(preset), kind.name) if preset else {}
+    benchmark = {} if preset is None else preset_settings(read_preset(preset), kind.name)
     return make_adapter(kind, model, merge(benchmark, settings), seed=seed, train_data=train_data)

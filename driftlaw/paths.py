@@ -4,6 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+from driftlaw.errors import UsageError
+
 PACKAGE = Path(__file__).resolve().parent
 ASSETS = PACKAGE / "assets"
 PRESETS = PACKAGE / "presets"
@@ -15,7 +17,12 @@ def data_dir(override: str | os.PathLike[str] | None = None) -> Path:
     Args:
         override: this directory, such as the value of ``--data-dir``. If None or empty, the environment variable
             ``DRIFTLAW_DATA``, and if that is not set, ``driftlaw`` in the user's cache directory.
+
+    Raises:
+        UsageError: ``override`` is not a path.
     """
+    if not isinstance(override, str | os.PathLike | None):
+        raise UsageError(f"The data directory is of type {type(override).__name__}. Expected a path.")
     chosen = override or os.environ.get("DRIFTLAW_DATA")
     return Path(chosen).expanduser() if chosen else _user_cache() / "driftlaw"
 

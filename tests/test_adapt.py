@@ -69,3 +69,9 @@ def test_a_numpy_seed_gives_the_same_random_numbers():
 def test_other_seeds_are_refused(seed):
     with pytest.raises(UsageError, match="Expected an integer from 0"):
         driftlaw.adapt(tiny_model(), "cotta", seed=seed)
+
+
+@pytest.mark.parametrize("preset", ["", 3, np.array([1, 2]), torch.zeros(0)], ids=repr)
+def test_what_is_no_preset_is_refused(preset):
+    with pytest.raises(UsageError, match="preset"):
+        driftlaw.adapt(tiny_model(), "tent", preset=preset)

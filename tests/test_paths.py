@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from driftlaw import paths
+from driftlaw.errors import UsageError
 
 
 def test_argument_takes_precedence_over_the_environment(monkeypatch, tmp_path):
@@ -24,6 +27,11 @@ def test_user_cache_is_the_default(monkeypatch):
     assert paths.data_dir() == Path.home() / ".cache" / "driftlaw"
     monkeypatch.setattr(paths.sys, "platform", "darwin")
     assert paths.data_dir() == Path.home() / "Library" / "Caches" / "driftlaw"
+
+
+def test_what_is_no_path_is_refused():
+    with pytest.raises(UsageError, match="type list"):
+        paths.data_dir([None])
 
 
 def test_tilde_is_expanded(monkeypatch):

@@ -95,9 +95,9 @@ def fuzz_chunk(name: str, examples: int, seed: int) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="driftlaw-fuzz-"))
 
     def example(data: st.DataObject) -> None:
+        empty(folder)  # before each example: hypothesis may stop one at any draw
         with contextlib.redirect_stderr(io.StringIO()):
             TARGETS[name](data.draw, checker, folder)
-        empty(folder)
 
     settings = hypothesis.settings(
         max_examples=examples,
@@ -107,7 +107,7 @@ def fuzz_chunk(name: str, examples: int, seed: int) -> dict[str, Any]:
         suppress_health_check=list(hypothesis.HealthCheck),
     )
     hypothesis.seed(seed)(settings(hypothesis.given(st.data())(example)))()
-    folder.rmdir()
+    shutil.rmtree(folder)
     return {"calls": checker.calls, "refused": checker.refused, "failures": checker.failures}
 
 

@@ -47,8 +47,8 @@ class InputConverter:
         """
         if not isinstance(images, Tensor):
             raise UsageError(f"Expected a tensor of images, {_describe_batch(images)}")
-        if images.is_nested or images.layout != torch.strided:
-            raise UsageError("The images are a sparse or nested tensor. Use images.to_dense() or torch.stack.")
+        if images.is_nested or images.layout != torch.strided or images.is_meta:
+            raise UsageError("The images are a sparse, nested or meta tensor. Pass a dense one: images.to_dense().")
         dtype = next((value.dtype for value in model.parameters() if value.is_floating_point()), None)
         problems = _shape_problems(images, model)
         if images.dtype != torch.uint8 and not images.is_floating_point():

@@ -14,7 +14,7 @@ def _read_numbers(given: Any) -> str | tuple[float, ...] | None:
     try:
         flat = given.flatten() if hasattr(given, "flatten") else given if isinstance(given, list | tuple) else [given]
         return tuple(float(f"{float(value):.7g}") for value in flat)  # 0.485 in float32 is 0.48500001
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # RuntimeError: a complex tensor
         raise ValueError("expected one number, one number per channel, or a name such as 'imagenet'") from None
 
 

@@ -181,7 +181,7 @@ def _parse_settings(given: str | Mapping[str, Any] | StreamSettings, changes: Ma
         table = read_preset(given).get("stream", {}) if isinstance(given, str) else given
         values = {key: value for key, value in table.items() if key not in (*_DERIVED_KEYS, *_TRAIN_DATA_KEYS)}
         for key in ("dataset", "archive"):
-            if isinstance(values.get(key), Mapping):
+            if isinstance(values.get(key), Mapping) and "name" in values[key]:
                 values[key] = values[key]["name"]
         if values.get("schedule") == LOADER:
             raise UsageError("A loader cannot be rebuilt from the recipe of its stream. Pass the loader.")

@@ -53,8 +53,9 @@ normalize = Normalize(MEAN, STD)
         (None, "found NoneType"),
         (make_images().double(), "the model computes in torch.float32"),
         (make_images().half(), "the model computes in torch.float32"),
-        (make_images().to_sparse(), "sparse or nested"),
-        (torch.nested.nested_tensor(list(make_images())), "sparse or nested"),
+        (make_images().to_sparse(), "sparse, nested or meta"),
+        (torch.nested.nested_tensor(list(make_images())), "sparse, nested or meta"),
+        (make_images().to("meta"), "sparse, nested or meta"),
     ],
 )
 def test_wrong_images_are_refused_with_a_remedy(adapter, images, message):
@@ -175,6 +176,8 @@ def test_one_number_is_used_for_all_channels():
         ({"mean": "caffe"}, "is for BGR images"),
         ({"mean": 0.5, "std": 0}, r"std is \[0.0\]. Expected numbers above 0"),
         ({"mean": [object()], "std": 0.5}, "expected one number, one number per channel, or a name"),
+        ({"mean": torch.tensor(1j), "std": 0.5}, "expected one number, one number per channel, or a name"),
+        ({"mean": 10**400, "std": 0.5}, "expected one number, one number per channel, or a name"),
         ({"inputs": "unit"}, "inputs='unit' has no effect without mean and std"),
         ({"inputs": "bytes", "mean": "imagenet"}, "inputs = 'bytes'"),
     ],

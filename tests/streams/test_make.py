@@ -172,6 +172,11 @@ def test_batches_of_a_loader_cannot_be_changed(changes):
         make_stream(DataLoader(DATASET), **changes)
 
 
+def test_a_recipe_without_the_name_of_its_dataset_is_refused():
+    with pytest.raises(UsageError, match="dataset = "):
+        make_stream({"dataset": {"count": 3}})
+
+
 def test_a_loader_cannot_be_rebuilt_from_a_recipe():
     with pytest.raises(UsageError, match="A loader cannot be rebuilt"):
         make_stream(make_stream([IMAGES]).recipe())

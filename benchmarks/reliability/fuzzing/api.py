@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import driftlaw
 from benchmarks.reliability.fuzzing.checker import Checker, Draw
 from benchmarks.reliability.fuzzing.networks import BATCH, CLASSES, NETWORKS, SIDE, adapter_of, tiny, train_data
-from benchmarks.reliability.fuzzing.values import INFINITY, NAN, any_values, json_values, seeds
+from benchmarks.reliability.fuzzing.values import INFINITY, NAN, any_values, json_values, mostly, seeds
 from driftlaw.base import Adapter
 from driftlaw.corruptions import list_corruptions
 from driftlaw.methods import list_methods, registered_methods
@@ -23,7 +23,7 @@ from driftlaw.streams.settings import StreamSettings
 
 methods = st.sampled_from(list_methods())
 means = st.none() | st.sampled_from(("imagenet", "half", 0.5, (0.5, 0.5, 0.5), [0.4], (0, 0))) | any_values
-DTYPES = (torch.float32,) * 8 + (
+DTYPES = (
     *(torch.float64, torch.float16, torch.bfloat16, torch.uint8, torch.int8, torch.int64, torch.bool, torch.complex64),
     torch.float8_e4m3fn,
 )
@@ -36,13 +36,14 @@ def adapt_with_settings(draw: Draw, checker: Checker, folder: Path) -> None:
     names = st.sampled_from((*fields, *fields, "lr", "", "unknown", "mean", "inputs", "preset"))
     settings = draw(st.dictionaries(names, any_values, max_size=2))
     if draw(st.booleans()):
-        settings["seed"] = draw(seeds)
+        settings["seed"] = mostly(draw, st.integers(0, 2**40), seeds)
     if draw(st.integers(0, 3)) == 0:
         settings |= {"mean": draw(means), "std": draw(means)}
     if draw(st.integers(0, 7)) == 0:
         settings["preset"] = draw(st.sampled_from(("embedded", "cifar10-c+fast", "nothing", "", "+")) | any_values)
     needs = registered_methods()[method].needs_train_data
-    settings["train_data"] = train_data() if needs and draw(st.integers(0, 9)) else draw(st.none() | any_values)
+    usual = st.builds(train_data) if needs else st.none()
+    settings["train_data"] = mostly(draw, usual, st.none() | any_values)
     name = method if draw(st.integers(0, 19)) else draw(any_values)
     _adapt_and_step(checker, tiny(), name, settings)
 
@@ -93,22 +94,20 @@ def draw_images(draw: Draw) -> Any:
         array = np.zeros((BATCH, SIDE, SIDE, 3), np.uint8)
         others = [array, array.tolist(), Image.fromarray(array[0]), [torch.zeros(3, SIDE, SIDE)], (), {}]
         return draw(st.sampled_from(others) | any_values)
-    shape = draw(
-        st.sampled_from(((BATCH, 3, SIDE, SIDE),) * 6 + ((1, 3, SIDE, SIDE), (40, 3, SIDE, SIDE)))
-        | st.lists(st.sampled_from((0, 1, 2, 3, 4, 5, 9)), max_size=6).map(tuple)
-    )
+    usual = st.sampled_from(((BATCH, 3, SIDE, SIDE),) * 4 + ((1, 3, SIDE, SIDE), (40, 3, SIDE, SIDE), (2, 3, 5, 9)))
+    shape = mostly(draw, usual, st.lists(st.sampled_from((0, 1, 2, 3, 4, 5, 9)), max_size=6).map(tuple))
     images = torch.rand(shape, generator=torch.Generator().manual_seed(draw(st.integers(0, 9))))
-    if images.numel() and draw(st.booleans()):
+    if images.numel() and mostly(draw, st.just(False), st.just(True)):
         value = draw(st.sampled_from((NAN, INFINITY, -INFINITY, -1e-4, 1.0005, 2.0, 255.0, -3.0, 1e38, 1e-45, 0.5)))
         where = draw(st.sampled_from(("pixel", "image", "all")))
         flat = images.flatten(1) if images.ndim > 1 else images.reshape(1, -1)
         if flat.numel():
             flat[{"pixel": (0, slice(1)), "image": (0,), "all": ()}[where]] = value
         images = flat.reshape(shape)
-    dtype = draw(st.sampled_from(DTYPES))
+    dtype = mostly(draw, st.just(torch.float32), st.sampled_from(DTYPES))
     scaled = images * 255 if dtype in (torch.uint8, torch.int64) else images
     images = scaled.nan_to_num(0).clamp(-9, 255).to(dtype) if not dtype.is_floating_point else scaled.to(dtype)
-    layout = draw(st.sampled_from(("plain",) * 8 + tuple(LAYOUTS)))
+    layout = mostly(draw, st.just("plain"), st.sampled_from(list(LAYOUTS)))
     return LAYOUTS[layout](images) if layout in LAYOUTS and images.ndim == 4 else images
 
 
@@ -145,11 +144,12 @@ def adapt_images(draw: Draw, checker: Checker, folder: Path) -> None:
 def corruptions(draw: Draw, checker: Checker, folder: Path) -> None:
     """``driftlaw.corrupt``."""
     images = draw_images(draw)
-    name = draw(st.sampled_from((*list_corruptions("all"), "fogg", "")) | any_values)
-    severity = draw(st.integers(0, 6) | any_values)
-    keywords = {"seed": draw(seeds)} if draw(st.booleans()) else {}
+    name = mostly(draw, st.sampled_from(list_corruptions("all")), st.sampled_from(("fogg", "")) | any_values)
+    severity = mostly(draw, st.integers(1, 5), st.sampled_from((0, 6)) | any_values)
+    keywords = {"seed": mostly(draw, st.integers(0, 2**40), seeds)} if draw(st.booleans()) else {}
     if draw(st.integers(0, 3)) == 0:
-        keywords["indices"] = draw(st.sampled_from(([0, 1, 2, 3], [-1] * 4, [2**62] * 4, [0.5] * 4)) | any_values)
+        usual = st.sampled_from(([0, 1, 2, 3], [-1] * 4, [2**62] * 4))
+        keywords["indices"] = mostly(draw, usual, st.just([0.5] * 4) | any_values)
     checker.call(driftlaw.corrupt, images, name, severity, **keywords)
 
 
@@ -159,8 +159,8 @@ def draw_loader(draw: Draw) -> Any:
     images = torch.rand(count, 3, SIDE, SIDE)
     labels = torch.arange(count) % CLASSES
     odd_labels = (labels, labels + 5, -labels, labels.float(), labels[:, None], labels[: count // 2], None, "labels")
-    labels = draw(st.sampled_from((labels,) * 6 + odd_labels))
-    if draw(st.integers(0, 4)) == 0:
+    labels = mostly(draw, st.just(labels), st.sampled_from(odd_labels))
+    if mostly(draw, st.just(False), st.just(True)):
         images = draw_images(draw)
     kind = draw(
         st.sampled_from(("pairs", "list", "loader", "dataset", "dict", "generator", "images", "nested", "other"))
@@ -183,7 +183,7 @@ def draw_loader(draw: Draw) -> Any:
 def streams(draw: Draw, checker: Checker, folder: Path) -> None:
     """``driftlaw.make_stream`` with unusual data and settings, and its first batches."""
     fields = (*StreamSettings.model_fields, "unknown", "device", "data_dir", "like")
-    changes = draw(st.dictionaries(st.sampled_from(fields), any_values, max_size=2))
+    changes = mostly(draw, st.just({}), st.dictionaries(st.sampled_from(fields), any_values, max_size=2))
     kind = draw(st.sampled_from(("loader", "loader", "dataset", "mapping")))
     if kind == "loader":
         data = draw_loader(draw)
@@ -211,14 +211,14 @@ def runs(draw: Draw, checker: Checker, folder: Path) -> None:
     keywords: dict[str, Any] = {}
     if draw(st.integers(0, 2)) == 0:
         names = st.sampled_from(("calibration", "forgetting", "drift", "agreement", "nothing"))
-        keywords["metrics"] = draw(st.lists(names, max_size=2) | any_values)
+        keywords["metrics"] = mostly(draw, st.lists(names, max_size=2), any_values)
     if draw(st.integers(0, 4)) == 0:
         keywords["reset_on"] = draw(st.sampled_from(("never", "domain", "batch")) | any_values)
     if draw(st.integers(0, 4)) == 0:
         keywords["checkpoint_seconds"] = draw(st.sampled_from((0, 0.0, -1.0)) | any_values)
     if draw(st.integers(0, 2)) == 0:
         paths = st.sampled_from((folder / "record.jsonl", str(folder / "new" / "record.jsonl"), folder, "/dev/null/x"))
-        keywords["record"] = draw(paths | any_values)
+        keywords["record"] = mostly(draw, paths, any_values)
     if draw(st.integers(0, 9)) == 0:
         keywords["command"] = draw(any_values)
     data = draw_loader(draw)

@@ -12,14 +12,16 @@ from typing import Any
 from unittest import mock
 
 import click
+import typer
+from click.testing import CliRunner
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from benchmarks.reliability.fuzzing.checker import Checker, Draw
 from benchmarks.reliability.fuzzing.files import picture, weights_file
 from benchmarks.reliability.fuzzing.records import damage_lines, example_files
 from driftlaw.cli import app
 
+APP = typer.main.get_command(app)  # once: typer builds all commands anew for every call of ``app``
 OPTIONS: dict[str, tuple[str, ...]] = {
     "run": (
         *("--methods", "--seeds", "--set", "--network", "--checkpoint", "--normalize", "--data", "--limit", "--out"),
@@ -105,7 +107,7 @@ def command_line(draw: Draw, checker: Checker, folder: Path) -> None:
         words = words[1:]
 
     def invoke(words: list[str]) -> Any:
-        result = CliRunner().invoke(app, words, catch_exceptions=False)
+        result = CliRunner().invoke(APP, words, catch_exceptions=False)
         if result.exit_code == 0 and "--json" in words and result.stdout.startswith("{"):
             json.loads(result.stdout)
         return result

@@ -29,6 +29,11 @@ seeds = st.sampled_from((0, 1, 7)) | any_values
 small_floats = st.floats(0, 1, width=32)
 
 
+def mostly(draw: Draw, usual: Any, unusual: Any) -> Any:
+    """Draw from the strategy ``usual``, in one of six cases from ``unusual``."""
+    return draw(unusual if draw(st.sampled_from((False,) * 5 + (True,))) else usual)
+
+
 def damage_bytes(draw: Draw, data: bytes) -> bytes:
     """Return a damaged copy of some bytes: cut, flipped, doubled, without a range, or with others in between."""
     kind = draw(st.sampled_from(("same", "empty", "cut", "flip", "remove", "insert", "double", "other")))
