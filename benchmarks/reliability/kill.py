@@ -197,7 +197,9 @@ def write_images(folder: Path, per_class: int = 8) -> None:
 
 def _content(path: Path) -> Any:
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    if ".jsonl" in path.name:
+    if path.name.startswith("."):  # a temporary file, complete or not
+        return data
+    if path.name.removesuffix(".gz").endswith(".jsonl"):
         return [_without_timing(json.loads(line)) for line in data.splitlines()]
     return _without_timing(json.loads(data)) if path.suffix == ".json" else data
 

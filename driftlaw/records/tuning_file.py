@@ -77,6 +77,6 @@ def check_same_weights(path: Path, sha256: str) -> None:
     other = model.get("sha256")
     if other and other != sha256:
         raise UsageError(
-            f"{path} contains settings tuned with other weights ({model['weights']}, sha256 {other[:8]}; now "
-            f"{sha256[:8]}). Choose another --out, or move the file."
+            f"{path} contains settings tuned with other weights ({model.get('weights')}, sha256 {str(other)[:8]}; "
+            f"now {sha256[:8]}). Choose another --out, or move the file."
         )

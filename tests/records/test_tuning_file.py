@@ -28,3 +28,10 @@ def test_other_weights_are_refused(tmp_path):
     check_same_weights(tmp_path / "a.json", "a" * 64)
     with pytest.raises(UsageError, match=r"other weights \(wrn_10_1, sha256 aaaaaaaa; now bbbbbbbb\)"):
         check_same_weights(tmp_path / "a.json", "b" * 64)
+
+
+@pytest.mark.parametrize("model", [{"sha256": 3}, {"sha256": ["a"]}, {"sha256": "c" * 64}], ids=str)
+def test_other_weights_are_noticed_if_the_table_of_the_model_is_damaged(tmp_path, model):
+    write_tuning({"settings": {}, "method": "law", "model": model}, tmp_path / "a.json")
+    with pytest.raises(UsageError, match="other weights"):
+        check_same_weights(tmp_path / "a.json", "b" * 64)

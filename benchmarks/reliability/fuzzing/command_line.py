@@ -21,7 +21,7 @@ from benchmarks.reliability.fuzzing.files import picture, weights_file
 from benchmarks.reliability.fuzzing.records import damage_lines, example_files
 from driftlaw.cli import app
 
-APP = typer.main.get_command(app)  # once: typer builds all commands anew for every call of ``app``
+APP = typer.main.get_command(app)  # once: typer builds all commands for every call of ``app``
 OPTIONS: dict[str, tuple[str, ...]] = {
     "run": (
         *("--methods", "--seeds", "--set", "--network", "--checkpoint", "--normalize", "--data", "--limit", "--out"),
