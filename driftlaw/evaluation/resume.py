@@ -66,7 +66,8 @@ class ResumableRecord:
         if ours != theirs:
             assert self.path is not None
             differing = [key for key in ours | theirs if ours.get(key) != theirs.get(key)]
-            first, other = (header.get("stream", {}).get("first_batch_sha256") for header in (ours, theirs))
+            streams = (header.get("stream") for header in (ours, theirs))
+            first, other = (each.get("first_batch_sha256") if isinstance(each, dict) else None for each in streams)
             hint = " The first batch differs: a run can be resumed only if the loader does not shuffle."
             raise RecordMismatchError(self.path, differing, hint if first != other else "")
         assert self.path is not None

@@ -18,7 +18,7 @@ def calibration_error(record: RunRecord) -> float | None:
     ECE = Σ_k n_k/n · |accuracy_k − confidence_k| over bins of equal width, where n_k is the number of predictions in
     bin k, accuracy_k the fraction that is correct, and confidence_k their mean confidence.
     """
-    measured = [line["calibration"] for line in record.batches if "calibration" in line]
+    measured = [line["calibration"] for line in record.batches if line.get("calibration")]
     if not measured:
         return None
     count, confidence, correct = (

@@ -64,6 +64,13 @@ def validate_record(record: RunRecord) -> RunRecord:
     """
     problems = [f"the header has no '{field}'" for field in HEADER_FIELDS if not _has(record.header, field)]
     problems += [f"batch {number} has no images" for number, line in enumerate(record.batches) if line["images"] < 1]
+    tensors = record.header.get("measures", {}).get("drift", {}).get("tensors", [])
+    drifts = {len(line["drift"]) for line in record.batches if "drift" in line}
+    if not isinstance(tensors, list) or drifts - {len(tensors)}:
+        problems += ["its drift does not have one number per tensor of the header"]
+    bins = [values for line in record.batches for values in (line.get("calibration") or {}).values()]
+    if len(set(map(len, bins))) > 1:
+        problems += ["its calibration does not have the same bins in all batches"]
     if not problems and record.closing is not None:
         recorded, planned = record.closing.get("mean_error"), record.header["batches"]
         if planned not in (None, len(record.batches)) or not record.batches:

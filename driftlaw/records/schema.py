@@ -49,6 +49,13 @@ class BatchLine(_Fields):
     drift: Numbers = []
 
 
+class _RunTiming(_Fields):
+    seconds: Number | None = None
+    seconds_per_step: Number | None = None
+    peak_bytes: Number | None = None
+    load_average: dict[str, Number] = {}
+
+
 class ClosingLine(_Fields):
     """Last line of a finished run."""
 
@@ -56,7 +63,7 @@ class ClosingLine(_Fields):
     error_by_domain: dict[str, Number] = {}
     clean: dict[str, Count] = {}
     cost: dict[str, Number] = {}
-    timing: dict[str, Number | str | dict[str, Number | None] | bool | None] = {}
+    timing: _RunTiming = _RunTiming()
 
 
 class _Model(_Fields):

@@ -127,6 +127,9 @@ def test_the_record_of_a_different_run_is_never_overwritten(model, tmp_path):
     with pytest.raises(UsageError, match="stream"):
         run(NoiseStream(seed=1), driftlaw.adapt(model, "tent"), record=path)
     assert path.read_bytes() == before
+    path.write_bytes(dump_line({"format": "driftlaw-run-1", "stream": 3.5}))
+    with pytest.raises(UsageError, match="a different run"):
+        run(NoiseStream(), driftlaw.adapt(model, "tent"), record=path)
 
 
 @pytest.mark.parametrize(("first", "then"), [((), ("drift",)), (("drift",), ()), (("drift",), ("calibration",))])

@@ -109,6 +109,20 @@ def test_batch_must_have_images():
         validate_record(record)
 
 
+def test_lists_of_metrics_must_have_the_same_lengths():
+    record = make_record()
+    header = record.header | {"measures": {"drift": {"tensors": ["a", "b"]}}}
+    record.batches[0]["drift"] = [0.1, 0.2]
+    assert validate_record(replace(record, header=header))
+    for tensors in (["a"], 5):
+        with pytest.raises(DataError, match="one number per tensor"):
+            validate_record(replace(record, header=header | {"measures": {"drift": {"tensors": tensors}}}))
+    for number in (0, 1):
+        record.batches[number]["calibration"] = dict.fromkeys(("count", "confidence", "correct"), [0] * (5 + number))
+    with pytest.raises(DataError, match="the same bins in all batches"):
+        validate_record(replace(record, header=header))
+
+
 def test_closing_line_without_error_needs_batches_without_labels():
     record = make_record("law")
     unlabelled = [line | {"wrong": None} for line in record.batches]
@@ -149,7 +163,8 @@ WRONG_FIELDS = [
     (1, {"timing": {"seconds": None}}, "line 2 .*timing.seconds: Input should be a valid number"),
     (1, {"calibration": {"count": 3}}, "line 2 has no calibration.confidence, calibration.correct"),
     (3, {"mean_error": "low"}, "line 4 .*mean_error: Input should be a valid number"),
-    (3, {"timing": [1]}, "line 4 .*timing: Input should be a valid dictionary"),
+    (3, {"timing": [1]}, "line 4 .*timing: Input should be"),
+    (3, {"timing": {"load_average": 3}}, "line 4 .*load_average: Input should be a valid dictionary"),
     (3, {"cost": 5}, "line 4 .*cost: Input should be a valid dictionary"),
 ]
 

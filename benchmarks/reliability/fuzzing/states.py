@@ -39,8 +39,11 @@ def saved_states(draw: Draw, checker: Checker, folder: Path) -> None:
         adapter(images)
     state: Any = copy_state(adapter)
     adapter.reset()
-    kind = draw(st.sampled_from(("damaged",) * 8 + ("model", "other")))
-    if kind == "model":
+    kind = draw(st.sampled_from(("damaged",) * 5 + ("numbers",) * 3 + ("model", "other")))
+    if kind == "numbers":
+        name = draw(st.sampled_from([name for name, value in state.items() if isinstance(value, torch.Tensor)]))
+        state[name] = torch.full_like(state[name], draw(st.sampled_from((0, 1, 3, 100))))
+    elif kind == "model":
         state = tiny().state_dict()
     elif kind == "other":
         state = draw(any_values)

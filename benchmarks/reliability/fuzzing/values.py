@@ -70,7 +70,7 @@ def damage_tree(draw: Draw, tree: Any, values: Any = json_values) -> Any:
         keys = list(entries) if isinstance(entries, dict) else list(range(len(entries)))
         kind = draw(st.sampled_from(("replace", "replace", "remove", "add")))
         if kind == "add" or not keys:
-            value = draw(values)
+            value = copy.deepcopy(draw(values))
             if isinstance(entries, dict):
                 entries[draw(st.sampled_from(("new", "", "0", *map(str, keys))))] = value
             else:
@@ -80,7 +80,7 @@ def damage_tree(draw: Draw, tree: Any, values: Any = json_values) -> Any:
         if kind == "remove":
             del entries[key]
         else:
-            entries[key] = draw(values)
+            entries[key] = copy.deepcopy(draw(values))
     return tree
 
 
