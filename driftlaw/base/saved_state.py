@@ -57,7 +57,7 @@ def check_state(adapter: Any, state_dict: Mapping[str, Any]) -> list[str]:
     _expect_moments(adapter, own["_extra_state"]["optimizers"], extra["optimizers"])
     problems = list(_problems(dict(_entries(own)), dict(_entries(given)), adapter._initial_state["tensors"]))
     if problems:
-        cause = "belongs to another model or is damaged"
+        cause = "is damaged or belongs to another model"
         if differing:
             cause = f"was made with other settings ({', '.join(differing)})"
         raise combined_error(f"The state {cause} and does not fit:", problems[:MAX_PROBLEMS])
