@@ -14,7 +14,7 @@ from driftlaw.base.description import describe_adapter
 from driftlaw.base.inputs import InputConverter
 from driftlaw.base.model_copy import check_head, copy_model, unwrap_model
 from driftlaw.base.monitoring import MonitoredState
-from driftlaw.base.outputs import check_logits, like_model_output, model_keywords, split_keywords
+from driftlaw.base.outputs import check_logits, like_model_output, model_keywords, split_keywords, to_given_dtype
 from driftlaw.base.registry import refuse_old_hooks, register
 from driftlaw.base.small_batches import make_window
 from driftlaw.base.state import snapshot
@@ -227,7 +227,7 @@ class Adapter(AdapterSteps, MonitoredState, ABC):
         with self._lock, torch.no_grad():
             images = self.inputs.to_unit(images, self.model)
             logits: Tensor = self._run(self._predict_small if self._is_small(images) else self._predict, images)
-            return logits[-len(images) :]
+            return to_given_dtype(logits[-len(images) :], self.model)
 
     def train(self, mode: bool = True) -> Adapter:
         """Do nothing: an adapter sets the modes of its layers itself, so that ``.eval()`` around it is harmless."""

@@ -11,6 +11,7 @@ import torch
 from PIL.Image import Image
 from torch import Tensor, nn
 
+from driftlaw.base.model_copy import GIVEN_DTYPE
 from driftlaw.errors import UsageError, combined_error, warn_user
 from driftlaw.models.normalize import INPUT_BUFFERS, read_mean_std
 
@@ -58,15 +59,19 @@ class InputConverter:
             problems = [f"channels: found {images.shape[1]}, but mean and std have {channels} numbers"]
         if images.dtype == torch.uint8 and not problems:
             return images.to(dtype or torch.get_default_dtype()).div(255)
-        is_other = check_dtype and dtype not in (None, images.dtype)
+        given = getattr(model, GIVEN_DTYPE, None)
+        is_other = check_dtype and dtype is not None and images.dtype not in (dtype, given)
         if not problems and is_other and not torch.is_autocast_enabled(images.device.type):
-            problems = [f"dtype {images.dtype}: the model computes in {dtype}; use images.to({dtype})"]
+            problems = [
+                f"dtype {images.dtype}: the model computes in {given or dtype}; use images.to({given or dtype})"
+            ]
         if problems := problems or self._range_check.problems(images, self):
             raise combined_error(HEADING, problems)
+        unit: Tensor = images.to(dtype or images.dtype) if check_dtype else images
         if not self.normalized:
-            return images
-        mean, std = (getattr(model, name).to(images) for name in INPUT_BUFFERS)
-        return torch.addcmul(mean, images.detach(), std).clamp_(0, 1)
+            return unit
+        mean, std = (getattr(model, name).to(unit) for name in INPUT_BUFFERS)
+        return torch.addcmul(mean, unit.detach(), std).clamp_(0, 1)
 
     def from_unit(self, images: Tensor, model: nn.Module) -> Tensor:
         """Return images in [0, 1] as the caller passes them: the inverse of ``to_unit``."""
@@ -199,6 +204,11 @@ def translate_errors(images: Tensor, model: nn.Module, method: str) -> Iterator[
             raise UsageError(
                 f"{method} needs gradients, but the model's output does not require grad. Possible causes: forward() "
                 "runs under torch.no_grad(), it detaches its output, or parameters were frozen after driftlaw.adapt()."
+            ) from error
+        if getattr(model, GIVEN_DTYPE, None) and ("should be the same" in str(error) or "same dtype" in str(error)):
+            raise UsageError(
+                "The model converts values to 16 bits in forward(), but an adapter keeps float32 weights. Convert them "
+                "to the dtype of the next layer's weight instead, or pass model.float()."
             ) from error
         first = first_convolution(model)
         channels = images.shape[1]

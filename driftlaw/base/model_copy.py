@@ -10,10 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from driftlaw.errors import UsageError, warn_user
+from driftlaw.execution.precision import at_least_float32
 from driftlaw.models.normalize import normalize_inputs
 
 OUTPUT_EXAMPLE = "_output_example"
 """Attribute of a model copy: what the model returned last, with empty logits; None if it returned plain logits."""
+
+GIVEN_DTYPE = "_given_dtype"
+"""Attribute of a model copy: float16 or bfloat16 if the caller's model has that dtype, whose copy is float32."""
 
 ONE_LOGIT = (
     "The model has one output per image. Adapters need one logit per class. Wrap a binary classifier with output z in "
@@ -26,6 +30,7 @@ PROBABILITIES = "Adapters need logits: for probabilities most losses are nearly 
 def copy_model(model: nn.Module, mean_std: tuple[list[float], list[float]] | None = None) -> nn.Module:
     """Return a deep copy in eval mode that returns plain logits, with all parameters frozen and without gradients.
 
+    Parameters and buffers of 16 bits are float32 in the copy, and logits are float32 or float64.
     If ``mean_std`` is given, the copy receives images in [0, 1] and normalises them for the model.
     """
     if isinstance(model, torch.jit.ScriptModule):
@@ -42,6 +47,9 @@ def copy_model(model: nn.Module, mean_std: tuple[list[float], list[float]] | Non
             if inner is not child:
                 setattr(module, name, inner)
     own.zero_grad(set_to_none=True)
+    dtype = next((value.dtype for value in own.parameters()), None)
+    vars(own)[GIVEN_DTYPE] = dtype if dtype in (torch.float16, torch.bfloat16) else None
+    own._apply(at_least_float32)  # 16-bit weights would round most updates away, and Adam's ε is 0 in float16
     own.register_forward_hook(extract_logits)
     if mean_std is not None:
         normalize_inputs(own, *mean_std)
@@ -115,9 +123,7 @@ def extract_logits(model: nn.Module, arguments: Any, output: Any) -> Tensor:
         raise UsageError(ONE_LOGIT)
     if not torch.compiler.is_compiling():
         vars(model)[OUTPUT_EXAMPLE] = None if logits is output else replace_logits(output, torch.empty(0))
-    # bf16 logits of a float32 model have 8 significant bits: too few to compare or to sum.
-    is_float32 = next((value.dtype for value in model.parameters()), None) == torch.float32
-    return logits.float() if logits.dtype == torch.bfloat16 and is_float32 else logits
+    return at_least_float32(logits)  # under autocast they have too few bits to compare or to sum
 
 
 def _find_logits(output: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from driftlaw.base.model_copy import OUTPUT_EXAMPLE, PROBABILITIES, extract_logits, replace_logits
+from driftlaw.base.model_copy import GIVEN_DTYPE, OUTPUT_EXAMPLE, PROBABILITIES, extract_logits, replace_logits
 from driftlaw.errors import UsageError
 
 
@@ -70,7 +70,13 @@ def like_model_output(adapter: Any, images: Tensor, logits: Tensor) -> Any:
         with torch.no_grad():
             probe._call_impl(adapter.inputs.to_unit(images, model))
         vars(model)[OUTPUT_EXAMPLE] = vars(probe)[OUTPUT_EXAMPLE]
-    return replace_logits(vars(model)[OUTPUT_EXAMPLE], logits)
+    return replace_logits(vars(model)[OUTPUT_EXAMPLE], to_given_dtype(logits, model))
+
+
+def to_given_dtype(logits: Tensor, model: nn.Module) -> Tensor:
+    """Return logits in float16 or bfloat16 if the caller's model has weights of that dtype."""
+    dtype = getattr(model, GIVEN_DTYPE, None)
+    return logits if dtype is None else logits.to(dtype)
 
 
 def check_logits(adapter: Any, logits: Tensor) -> None:

@@ -53,7 +53,8 @@ def check_state(adapter: Any, state_dict: Mapping[str, Any]) -> list[str]:
             "settings; weights and optimizer moments are loaded."
         )
     own, given = nn.Module.state_dict(adapter), dict(state_dict)
-    own["_extra_state"], given["_extra_state"] = ({**state["_extra_state"], "config": {}} for state in (own, given))
+    for state in (own, given):
+        state["_extra_state"] = {key: state["_extra_state"][key] for key in EXTRA_KEYS - {"config"}}
     _expect_moments(adapter, own["_extra_state"]["optimizers"], extra["optimizers"])
     problems = list(_problems(dict(_entries(own)), dict(_entries(given)), adapter._initial_state["tensors"]))
     if problems:

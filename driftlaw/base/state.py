@@ -147,6 +147,11 @@ class AdapterState(nn.Module):
             count_steps_on_device(optimizer)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        if fn(torch.zeros(1, dtype=torch.float32)).dtype in (torch.float16, torch.bfloat16):
+            raise UsageError(
+                "The weights of an adapter stay float32, because 16 bits lose most updates. Set precision='bf16' for "
+                "faster passes, or create the adapter from a float16 or bfloat16 model."
+            )
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._initial_state["tensors"] = {name: fn(value) for name, value in self._initial_state["tensors"].items()}
         self._source.move(fn)

@@ -107,8 +107,6 @@ def _transform(images: Tensor, params: AugmentParams, sharp: bool) -> Tensor:
     The published pipelines pad by half the size, transform, blur and crop the center. The center never samples beyond
     that padding, so sampling the unpadded image with border or reflected values gives the same result.
     """
-    if images.dtype == torch.float16 and images.device.type == "cpu":  # not supported by grid_sample in all versions
-        return _transform(images.float(), params, sharp).to(images.dtype)
     height, width = images.shape[-2:]
     margin = 0 if sharp else 2  # pixels for the blur
     shift = [round(relative * 2 * size) for relative, size in zip(params.shift, (width, height), strict=True)]

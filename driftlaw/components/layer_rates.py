@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from driftlaw.components.parameters import block_name, module_name
 from driftlaw.execution.compile import fusable
-from driftlaw.execution.precision import at_least_float32, foreach_cast
+from driftlaw.execution.precision import foreach_cast
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # the defaults of Adam, Section 4.1 of the paper
 GROUP_NAME: dict[str, Callable[[str], str]] = {"tensor": str, "module": module_name, "block": block_name}
@@ -97,8 +97,6 @@ def first_adam_step(parameters: Sequence[Tensor], gradients: Sequence[Tensor], r
         gradients: one per parameter.
         rates: (parameters,), the learning rate of every tensor.
     """
-    if any(value.dtype == torch.float16 for value in gradients):  # ε is 0 in float16
-        gradients = [at_least_float32(value) for value in gradients]
     scale = torch._foreach_abs(list(gradients))
     torch._foreach_add_(scale, EPSILON)
     _subtract(parameters, torch._foreach_div(list(gradients), scale), rates)

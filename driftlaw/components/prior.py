@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-from driftlaw.execution.precision import at_least_float32
-
 
 @torch.no_grad()
 def correct_prior(logits: Tensor) -> Tensor:
@@ -18,7 +16,6 @@ def correct_prior(logits: Tensor) -> Tensor:
             [0., 2.]])
     """
     count, classes = logits.shape
-    logits = at_least_float32(logits)  # rounding to 16 bits could change the prediction
     prior = logits.softmax(dim=1).mean(dim=0)
     # sym_max and not max: in torch.export the number of images is a symbol.
     smoothing: Tensor = torch.sym_max(1 / count, 1 / classes) / prior.amax()

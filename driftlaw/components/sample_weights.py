@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from driftlaw.components.losses import entropy
-from driftlaw.execution.precision import at_least_float32
 
 
 def rescale(values: Tensor) -> Tensor:
@@ -34,9 +33,9 @@ def diversity_certainty_weights(logits: Tensor, mean_probabilities: Tensor, temp
         mean_probabilities: (classes,), the running mean m of the predicted probabilities p.
         temperature: T.
     """
-    probabilities = at_least_float32(logits).softmax(dim=1)
+    probabilities = logits.softmax(dim=1)
     diversity = rescale(1 - F.cosine_similarity(mean_probabilities.to(probabilities)[None], probabilities, dim=1))
-    certainty = rescale(-entropy(at_least_float32(logits), reduction="none"))
+    certainty = rescale(-entropy(logits, reduction="none"))
     weights = (diversity * certainty / temperature).exp()
     return weights.masked_fill(diversity < diversity.mean(), 0.0)
 
@@ -44,7 +43,7 @@ def diversity_certainty_weights(logits: Tensor, mean_probabilities: Tensor, temp
 @torch.no_grad()
 def update_mean_probabilities(mean_probabilities: Tensor, logits: Tensor, momentum: float) -> None:
     """Set m to momentum·m + (1 − momentum)·mean softmax(logits), in place."""
-    batch_mean = at_least_float32(logits).softmax(dim=1).mean(dim=0)
+    batch_mean = logits.softmax(dim=1).mean(dim=0)
     mean_probabilities.lerp_(batch_mean.to(mean_probabilities), 1 - momentum)
 
 
@@ -64,8 +63,7 @@ def select_reliable(
         similarity_threshold: maximum cosine similarity.
         momentum: weight of the old m.
     """
-    logits, old = at_least_float32(logits), at_least_float32(mean_probabilities)
-    probabilities = logits.softmax(dim=1)
+    old, probabilities = mean_probabilities, logits.softmax(dim=1)
     similarity = F.cosine_similarity(old[None], probabilities, dim=1)
     kept = (entropy(logits, reduction="none") < entropy_threshold) & (similarity.abs() < similarity_threshold)
     kept_mean = torch.where(kept[:, None], probabilities, 0.0).sum(dim=0) / kept.sum().clamp(min=1)

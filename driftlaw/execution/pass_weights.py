@@ -17,7 +17,7 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from driftlaw.execution.precision import at_least_float32, foreach_cast
+from driftlaw.execution.precision import foreach_cast
 from driftlaw.execution.two_pass import Pass
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)  # autocast casts their weights and biases
@@ -118,7 +118,4 @@ def weights_per_pass(
 def _call(model: nn.Module, weights: Mapping[str, Tensor], images: Tensor) -> Tensor:
     if not weights:
         return model(images)  # type: ignore[no-any-return]
-    dtype = next(model.parameters()).dtype
-    logits = functional_call(model, dict(weights), (images,), tie_weights=False)
-    # A float32 network returns float32 logits, although some of its weights were cast.
-    return at_least_float32(logits) if dtype == torch.float32 and logits.dtype == torch.bfloat16 else logits
+    return functional_call(model, dict(weights), (images,), tie_weights=False)  # type: ignore[no-any-return]

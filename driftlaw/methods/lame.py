@@ -9,7 +9,7 @@ from torch import Tensor
 
 from driftlaw.base import Adapter, ExecutionSettings, Plan, StepOutput
 from driftlaw.components.features import logits_and_features
-from driftlaw.execution.precision import at_least_float32, autocast_disabled
+from driftlaw.execution.precision import autocast_disabled
 
 TOLERANCE = 1e-8  # relative change of the energy at which the iteration ends
 
@@ -52,8 +52,8 @@ class Lame(Adapter, name="lame"):
         logits, features = logits_and_features(self.model, images)
         with autocast_disabled(features):
             affinities = affinity_matrix(F.normalize(features, dim=1), self.config.affinity, self.config.neighbors)
-            log_probabilities = (at_least_float32(logits).softmax(dim=1) + 1e-10).log()  # 1e-10: as in the paper's code
-            return propagate(log_probabilities, affinities, self.config.iterations).to(logits.dtype)
+            log_probabilities = (logits.softmax(dim=1) + 1e-10).log()  # 1e-10: as in the paper's code
+            return propagate(log_probabilities, affinities, self.config.iterations)
 
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
         """Predict the batch and correct the predictions."""

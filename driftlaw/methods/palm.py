@@ -72,7 +72,7 @@ class Palm(Adapter, name="palm"):
     def setup(self, train_data: Any) -> None:
         """Create the moving average of the sensitivity, and the weight of every tensor."""
         for index, value in enumerate(self.trainable_parameters()):
-            self.add_state(f"sensitivity_{index}", at_least_float32(torch.zeros_like(value)))
+            self.add_state(f"sensitivity_{index}", torch.zeros_like(value))
         self.add_state("layer_weights", torch.zeros_like(tensor_sizes(self.trainable_parameters())))
 
     def diagnostic_labels(self) -> dict[str, list[str]]:
@@ -91,7 +91,7 @@ class Palm(Adapter, name="palm"):
     def _update_layer_weights(self, gradients: Sequence[Tensor]) -> None:
         gradients = [at_least_float32(value) for value in gradients]
         selected = torch.stack(torch._foreach_norm(gradients, 1)) <= self.config.gradient_threshold  # (2)
-        values = [at_least_float32(value) for value in self.trainable_parameters()]
+        values: list[Tensor] = [*self.trainable_parameters()]
         sensitivity = torch._foreach_abs(torch._foreach_mul(values, gradients))  # (3)
         average = self.parameter_state("sensitivity")
         change = torch._foreach_sub(sensitivity, average)

@@ -14,7 +14,6 @@ from driftlaw.components.optimizers import make_optimizer, minimize_step
 from driftlaw.components.parameters import adapt_layers
 from driftlaw.components.robust_batch_norm import robust_batch_stats
 from driftlaw.components.teacher import ema_update, make_teacher
-from driftlaw.execution.precision import at_least_float32
 
 
 class Drawn(NamedTuple):
@@ -80,14 +79,14 @@ class Rotta(Adapter, name="rotta"):
         """Create teacher, memory and optimizer."""
         parameters = self.trainable_parameters()
         self.teacher = make_teacher(self.model)
-        self.memory = ClassBalancedMemory(self.config.memory_size, at_least_float32(parameters[0].detach()))
+        self.memory = ClassBalancedMemory(self.config.memory_size, parameters[0].detach())
         self.optimizer = make_optimizer("adam", parameters, self.config.learning_rate)
         self.add_state("seen", torch.zeros((), dtype=torch.int64, device=parameters[0].device))
 
     def draw(self, images: Tensor) -> Plan:
         """Predict with the teacher, offer the images to the memory, and draw an augmentation for every update."""
         pool, logits = self.memory.pool(images), self.inference(self.teacher, images)
-        pseudo_labels, entropies = logits.argmax(dim=1), entropy(at_least_float32(logits), reduction="none")
+        pseudo_labels, entropies = logits.argmax(dim=1), entropy(logits, reduction="none")
         slots, (labels, uncertainties, (seen,)) = self.memory.read(pseudo_labels, entropies, self.seen)
         updates = []
         for index, (label, uncertainty) in enumerate(zip(labels, uncertainties, strict=True)):

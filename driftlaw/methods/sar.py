@@ -14,7 +14,6 @@ from driftlaw.components.optimizers import make_optimizer, step_if
 from driftlaw.components.parameters import adapt_layers
 from driftlaw.components.sample_weights import masked_mean
 from driftlaw.components.stages import freeze_last_stage
-from driftlaw.execution.precision import at_least_float32
 
 
 class Sar(Adapter, name="sar"):
@@ -73,7 +72,7 @@ class Sar(Adapter, name="sar"):
         self.optimizer = make_optimizer("sgd", parameters, self.config.learning_rate, nesterov=False)
         self.add_parameter_state("initial")
         torch._foreach_copy_(self.parameter_state("initial"), [value.detach() for value in parameters])
-        self.add_state("loss_average", at_least_float32(parameters[0].detach().new_full((), torch.inf)))  # inf: none
+        self.add_state("loss_average", parameters[0].detach().new_full((), torch.inf))  # inf: none
 
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
         """Predict, take one step with the gradient at perturbed parameters, and reset if the loss is very low."""
@@ -85,7 +84,7 @@ class Sar(Adapter, name="sar"):
         reliable = entropies < limit  # (1)
         gradients = torch.autograd.grad(masked_mean(entropies, reliable), parameters, materialize_grads=True)
         originals = [value.detach().clone() for value in parameters]
-        norm = torch.stack([at_least_float32(value).norm() for value in gradients]).norm()
+        norm = torch.stack([value.norm() for value in gradients]).norm()
         with torch.no_grad():
             torch._foreach_add_(
                 parameters, list(torch._foreach_mul(gradients, self.config.radius / (norm + 1e-12)))

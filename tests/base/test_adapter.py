@@ -151,7 +151,7 @@ def test_under_autocast_images_may_have_any_float_dtype_and_weights_stay_float32
     with torch.autocast("cpu", dtype=torch.float16):
         for number in range(2):
             assert adapter(make_images(number, dtype=dtype)).isfinite().all()
-        assert adapter.predict(make_images(dtype=dtype)).dtype == torch.float16
+        assert adapter.predict(make_images(dtype=dtype)).dtype == torch.float32
     assert {value.dtype for value in adapter.parameters()} == {torch.float32}
     assert adapter(make_images()).dtype == torch.float32
 

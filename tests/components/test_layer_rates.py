@@ -33,12 +33,6 @@ def test_the_first_adam_step_equals_a_new_adam_in_every_step(steps):
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-14)
 
 
-def test_float16_is_updated_where_there_is_a_gradient_although_epsilon_is_0_in_it():
-    parameter, gradient = torch.ones(3).half(), torch.tensor([0.0, 1e-3, -1e-3]).half()
-    first_adam_step([parameter], [gradient], torch.tensor([0.5]))
-    torch.testing.assert_close(parameter.float(), torch.tensor([1.0, 0.5, 1.5]), rtol=1e-3, atol=0)
-
-
 def test_steps_with_kept_moments_equal_one_adam():
     actual, expected = random_tensors(0), random_tensors(0)
     rates = torch.tensor([1e-2, 1e-3, 0.0], dtype=torch.float64)
