@@ -12,7 +12,7 @@ from driftlaw.errors import warn_user
 from driftlaw.execution.compile import WEIGHTS_AS_INPUTS, compile_context, compile_network, compiler_errors, fusing
 from driftlaw.execution.cuda import CudaEngine
 from driftlaw.execution.graphs import GraphCache
-from driftlaw.execution.layout import needs_contiguous, use_channels_last
+from driftlaw.execution.layout import keep_group_norm_contiguous, needs_contiguous, use_channels_last
 from driftlaw.execution.plan import Plan
 from driftlaw.execution.precision import autocast_bf16, use_bf16
 from driftlaw.execution.threads import ThreadEngine, can_use_threads
@@ -49,6 +49,7 @@ class Executor:
 
     def convert(self, model: nn.Module) -> nn.Module:
         """Return the model in the memory format that the settings ask for."""
+        keep_group_norm_contiguous(model)
         self.channels_last = use_channels_last(self.memory_format, model)
         self._format_confirmed = not self.channels_last
         return model.to(memory_format=torch.channels_last) if self.channels_last else model  # type: ignore[call-overload]

@@ -1,5 +1,8 @@
 """Memory format: channels-last by default, contiguous if the network needs it."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -56,3 +59,49 @@ def test_networks_with_group_norm_stay_contiguous_and_can_be_adapted():
     assert adapter(torch.rand(8, 3, 16, 16)).isfinite().all()
     assert not adapter.execution_info()["channels_last"]
     assert use_channels_last("on", model)
+
+
+GROUP_NORM_STEPS = """
+import torch
+from torch import nn
+
+import driftlaw
+
+
+class ChannelsLast(nn.Module):
+    def forward(self, values):
+        return values.contiguous(memory_format=torch.channels_last)
+
+
+def network(*first):
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), *first, nn.GroupNorm(2, 8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.GroupNorm(2, 8),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4),
+    )
+
+
+def make(case):
+    if case == "setting":
+        return driftlaw.adapt(network(), "tent", channels_last="on")
+    if case == "model":
+        return driftlaw.adapt(network().to(memory_format=torch.channels_last), "tent")
+    if case == "model and off":
+        return driftlaw.adapt(network().to(memory_format=torch.channels_last), "tent", channels_last="off")
+    if case == "moved":
+        return driftlaw.adapt(network(), "tent").to(memory_format=torch.channels_last)
+    return driftlaw.adapt(network(ChannelsLast()) if case == "inside" else network(), "tent")
+
+
+for case in ["setting", "model", "model and off", "moved", "inside", "images"]:
+    print(case, flush=True)
+    adapter = make(case)
+    for _ in range(60):
+        images = torch.rand(16, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+        assert adapter(images).isfinite().all()
+"""
+
+
+def test_group_norm_on_a_cpu_does_not_crash_with_channels_last_tensors():
+    done = subprocess.run([sys.executable, "-c", GROUP_NORM_STEPS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
