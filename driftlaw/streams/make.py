@@ -146,7 +146,8 @@ def make_stream(
 def _loader_stream(data: Any, changes: Mapping[str, Any]) -> LoaderStream:
     """Return a stream of the batches of a loader, or of a dataset without corruption."""
     is_iterable = isinstance(data, IterableDataset)
-    if isinstance(data, list | tuple | torch.Tensor | np.ndarray) or not (is_iterable or hasattr(data, "__getitem__")):
+    is_dataset = is_iterable or (hasattr(data, "__getitem__") and hasattr(data, "__len__"))
+    if isinstance(data, list | tuple | torch.Tensor | np.ndarray) or not is_dataset:
         if changes:
             raise UsageError(
                 f"{', '.join(changes)} cannot be set for a {type(data).__name__}, because it makes its own batches. "

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from driftlaw.guard import GuardSettings
 from hypothesis import strategies as st
 from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
@@ -41,6 +42,9 @@ def adapt_with_settings(draw: Draw, checker: Checker, folder: Path) -> None:
         settings |= {"mean": draw(means), "std": draw(means)}
     if draw(st.integers(0, 7)) == 0:
         settings["preset"] = draw(st.sampled_from(("embedded", "cifar10-c+fast", "nothing", "", "+")) | any_values)
+    if draw(st.integers(0, 3)) == 0:
+        fields = (*GuardSettings.model_fields, "unknown")
+        settings["guard"] = mostly(draw, st.dictionaries(st.sampled_from(fields), any_values, max_size=2), any_values)
     needs = registered_methods()[method].needs_train_data
     usual = st.builds(train_data) if needs else st.none()
     settings["train_data"] = mostly(draw, usual, st.none() | any_values)
@@ -130,7 +134,7 @@ LAYOUTS: dict[str, Any] = {
 def adapt_images(draw: Draw, checker: Checker, folder: Path) -> None:
     """Calls of an adapter with unusual images; afterwards it predicts as before."""
     method = draw(methods)
-    adapter = adapter_of(method)
+    adapter = adapter_of(method, guard=True) if draw(st.booleans()) else adapter_of(method)
     images = draw_images(draw)
     call = draw(st.sampled_from((adapter, adapter, adapter.step, adapter.predict)))
 

@@ -136,9 +136,9 @@ def train_data() -> TensorDataset:
 
 
 @functools.cache
-def adapter_of(method: str) -> Adapter:
-    """Return an adapter of a tiny network; one per method and process, whose state callers must restore."""
+def adapter_of(method: str, **settings: Any) -> Adapter:
+    """Return an adapter of a tiny network; one per method, settings and process. Callers must restore its state."""
     from driftlaw.methods import registered_methods
 
     data = train_data() if registered_methods()[method].needs_train_data else None
-    return driftlaw.adapt(tiny(), method, train_data=data)
+    return driftlaw.adapt(tiny(), method, train_data=data, **settings)
