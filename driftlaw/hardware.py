@@ -37,7 +37,7 @@ def pick_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         usable = "auto, cpu or cuda" if torch.cuda.is_available() else "auto or cpu"
         reason = str(error).splitlines()[0]
         if reason.startswith("Expected one of"):  # followed by all device types of torch

@@ -114,7 +114,7 @@ def make_normalize(normalize: Normalization | None) -> Normalize:
         value = numbers.get(key, [1.0])
         try:
             vector = torch.as_tensor(value, dtype=torch.float32, device="cpu")
-        except (TypeError, ValueError, RuntimeError):  # text, or lists of different lengths
+        except (TypeError, ValueError, RuntimeError, OverflowError):  # text, or lists of different lengths
             vector = torch.empty(0, device="cpu")
         if vector.shape not in ((1,), (3,)) or not vector.isfinite().all():
             problems.append(f"{key} is {value!r}, expected three numbers, one per channel")

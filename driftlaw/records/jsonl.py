@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from driftlaw.errors import DataError
+from driftlaw.errors import DataError, UsageError
 from driftlaw.files import atomic_path, check_regular_file, delete_leftovers
 
 Line = dict[str, Any]
@@ -31,9 +31,16 @@ def dump_line(line: Line) -> bytes:
 
 
 def content_hash(value: Any) -> str:
-    """Return the sha256 of JSON data. The order of keys does not matter."""
-    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    """Return the sha256 of JSON data. The order of keys does not matter.
+
+    Raises:
+        UsageError: a value is not JSON data, such as infinity in a preset.
+    """
+    try:
+        canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return hashlib.sha256(canonical.encode()).hexdigest()
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"Settings must be finite numbers, text, lists or tables, but {error}.") from error
 
 
 def read_lines(path: Path) -> list[Line]:

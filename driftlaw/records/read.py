@@ -64,6 +64,8 @@ def validate_record(record: RunRecord) -> RunRecord:
     """
     problems = [f"the header has no '{field}'" for field in HEADER_FIELDS if not _has(record.header, field)]
     problems += [f"batch {number} has no images" for number, line in enumerate(record.batches) if line["images"] < 1]
+    if len({line["wrong"] is None for line in record.batches}) > 1:
+        problems += ["some batches have labels and others have none"]
     tensors = record.header.get("measures", {}).get("drift", {}).get("tensors", [])
     drifts = {len(line["drift"]) for line in record.batches if "drift" in line}
     if not isinstance(tensors, list) or drifts - {len(tensors)}:

@@ -1,8 +1,9 @@
 """Types of the lines of a run record. Keys that are not listed here may have any value."""
 
+from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from driftlaw.errors import DataError, describe_validation
 from driftlaw.records.jsonl import Line
@@ -89,6 +90,10 @@ class _Stream(_Fields):
     images_per_domain: Count | None = None
 
 
+class _Start(_Fields):
+    started: Annotated[str, AfterValidator(lambda text: datetime.fromisoformat(text).isoformat())] | None = None
+
+
 class HeaderLine(_Fields):
     """First line of a record. ``validate_record`` reports what is missing."""
 
@@ -107,7 +112,7 @@ class HeaderLine(_Fields):
     fact_labels: dict[str, list[str]] = {}
     reset_on: str | None = None
     batches: Count | None = None
-    timing: dict[str, Any] = {}
+    timing: _Start = _Start()
 
 
 def check_line(kind: type[BaseModel], line: Line, where: str) -> None:

@@ -16,6 +16,7 @@ from driftlaw.base import Stream
 from driftlaw.datasets import ARCHIVES, REQUIRED_ATTRIBUTES, ArchiveDataset, load_dataset, open_archive
 from driftlaw.datasets.torch_dataset import as_image_dataset
 from driftlaw.errors import UsageError
+from driftlaw.hardware import pick_device
 from driftlaw.settings import list_presets, merge, parse, read_preset
 from driftlaw.streams.corrupted import CorruptedStream
 from driftlaw.streams.image_cache import CorruptedImageCache
@@ -93,6 +94,7 @@ def make_stream(
         raise UsageError(f"like is of type {type(like).__name__}. Expected a stream of make_stream, or None.")
     if isinstance(data, Stream):
         return data
+    device = device if isinstance(device, torch.device) else pick_device(device)
     if isinstance(data, str | os.PathLike):
         data = os.fspath(data)
         is_preset = data in list_presets() or data.endswith(".toml")
@@ -110,7 +112,7 @@ def make_stream(
     shared = ["archive", "corruption_seed", "corruptions"] + (["dataset"] if given is None else [])
     if (
         like is not None
-        and like.device == torch.device(device)
+        and like.device == device
         and like.cache.given is given
         and all(getattr(like.settings, name) == getattr(settings, name) for name in shared)
     ):

@@ -116,7 +116,7 @@ def test_folder_without_images_raises(official):
         open_archive(official)
 
 
-@pytest.mark.parametrize("content", [b"", b"<html>", b"\x93NUMPY"])
+@pytest.mark.parametrize("content", [b"", b"<html>", b"\x93NUMPY", b"\x93NUMPY\x01\x00\x0a\x00{'descr':(\n"])
 def test_damaged_file_raises(official, content):
     (official / "fog.npy").write_bytes(content)
     archive = open_archive(official)

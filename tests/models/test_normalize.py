@@ -74,6 +74,7 @@ def test_none_is_the_identity():
         ({"mean": [0.5, 0.5], "std": [1.0] * 3}, r"mean is \[0\.5, 0\.5\], expected three numbers"),
         ({"mean": [0.5] * 3, "std": [0.0, 1.0, 1.0]}, "expected numbers above 0"),
         ({"mean": 0.5}, "mean is 0.5, expected three"),
+        ({"mean": 10**400}, "mean is 1000"),
         ({"sigma": [1.0] * 3}, "unknown key 'sigma'"),
         ({"mean": [0.5] * 3, "order": "gbr"}, "Unknown channel order 'gbr'"),
     ],

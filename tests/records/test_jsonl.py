@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from driftlaw.errors import DataError
+from driftlaw.errors import DataError, UsageError
 from driftlaw.records import read_record
 from driftlaw.records.jsonl import compress_record, content_hash, dump_line, first_line, read_lines
 from tests.reports.example_records import make_record, write_record
@@ -90,6 +90,12 @@ def test_content_hash_ignores_the_order_of_keys():
     assert content_hash({"a": 1, "b": [1, 2]}) == content_hash({"b": [1, 2], "a": 1})
     assert content_hash({"a": 1, "b": [1, 2]}) != content_hash({"a": 1, "b": [2, 1]})
     assert len(content_hash({})) == 64
+
+
+@pytest.mark.parametrize("value", [float("inf"), {1, 2}, {"a": [float("nan")]}], ids=str)
+def test_content_hash_refuses_what_is_no_json(value):
+    with pytest.raises(UsageError, match="Settings must be finite numbers"):
+        content_hash({"tau": value})
 
 
 def test_compressed_record_replaces_the_plain_one(tmp_path):

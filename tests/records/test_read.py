@@ -109,6 +109,13 @@ def test_batch_must_have_images():
         validate_record(record)
 
 
+def test_all_batches_or_none_must_have_labels():
+    record = make_record()
+    record.batches[1]["wrong"] = None
+    with pytest.raises(DataError, match="some batches have labels and others have none"):
+        validate_record(record)
+
+
 def test_lists_of_metrics_must_have_the_same_lengths():
     record = make_record()
     header = record.header | {"measures": {"drift": {"tensors": ["a", "b"]}}}
@@ -152,6 +159,8 @@ WRONG_FIELDS = [
         "line 1 .*layer_weights: Input should be a valid list",
     ),
     (0, {"measures": []}, "line 1 .*measures: Input should be a valid dictionary"),
+    (0, {"timing": {"started": 3.5}}, "line 1 .*started: Input should be a valid string"),
+    (0, {"timing": {"started": "today"}}, "line 1 .*started: .*Invalid isoformat"),
     (0, {"batches": -1}, "line 1 .*batches: Input should be greater than or equal to 0"),
     (1, {"images": "10"}, "line 2 .*images: Input should be a valid integer"),
     (1, {"images": -5}, "line 2 .*images: Input should be greater than or equal to 0"),

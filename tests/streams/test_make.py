@@ -167,6 +167,12 @@ def test_what_is_no_data_is_refused(data):
         make_stream(data)
 
 
+@pytest.mark.parametrize("device", ["nothing", 2**63, None, 0.5], ids=repr)
+def test_what_is_no_device_is_refused(device):
+    with pytest.raises(UsageError, match="device"):
+        make_stream("embedded", device=device)
+
+
 def test_an_empty_dataset_is_refused():
     with pytest.raises(UsageError, match=r"The dataset \(TensorDataset\) is empty"):
         make_stream(TensorDataset(IMAGES[:0]))

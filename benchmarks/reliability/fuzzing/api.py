@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from driftlaw.guard import GuardSettings
 from hypothesis import strategies as st
 from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
@@ -43,7 +42,7 @@ def adapt_with_settings(draw: Draw, checker: Checker, folder: Path) -> None:
     if draw(st.integers(0, 7)) == 0:
         settings["preset"] = draw(st.sampled_from(("embedded", "cifar10-c+fast", "nothing", "", "+")) | any_values)
     if draw(st.integers(0, 3)) == 0:
-        fields = (*GuardSettings.model_fields, "unknown")
+        fields = ("bad_images", "max_update", "check_images", "shrink", "recovery", "snapshots", "keep", "unknown")
         settings["guard"] = mostly(draw, st.dictionaries(st.sampled_from(fields), any_values, max_size=2), any_values)
     needs = registered_methods()[method].needs_train_data
     usual = st.builds(train_data) if needs else st.none()
@@ -134,7 +133,8 @@ LAYOUTS: dict[str, Any] = {
 def adapt_images(draw: Draw, checker: Checker, folder: Path) -> None:
     """Calls of an adapter with unusual images; afterwards it predicts as before."""
     method = draw(methods)
-    adapter = adapter_of(method, guard=True) if draw(st.booleans()) else adapter_of(method)
+    guarded = "guard" in registered_methods()[method].Config.model_fields and draw(st.booleans())
+    adapter = adapter_of(method, guard=True) if guarded else adapter_of(method)
     images = draw_images(draw)
     call = draw(st.sampled_from((adapter, adapter, adapter.step, adapter.predict)))
 
