@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 TORCH ?= 2.4.0
+LOCK := requirements-dev.lock
 # One directory per commit: an interrupted demo resumes, and records of another version are never mixed in.
 DEMO := runs/demo-$(shell git rev-parse --short HEAD 2>/dev/null || echo local)
 PYTEST := -m pytest -n $(WORKERS) --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test test-torch test-extras lint format documents check-documents docs check-wheel clean
+.PHONY: demo test test-torch test-extras lint format documents check-documents docs check-wheel lock locked audit clean
 
 # Run four methods on the embedded dataset and write report.html. Takes about two minutes on two CPU cores.
 demo: $(VENV)/installed
@@ -59,6 +60,26 @@ docs: $(VENV)/installed-docs
 check-wheel: $(VENV)/installed
 	BIN=$(CURDIR)/$(BIN) tools/check_wheel.sh
 
+# Write the lock file: exact versions and sha256 hashes of everything that development, the manual and the build of the
+# package need. torch is left out, because its builds differ by device; constraints.txt states its version.
+lock: $(VENV)-tools/installed
+	CUSTOM_COMPILE_COMMAND='make lock' $(VENV)-tools/bin/pip-compile --quiet --generate-hashes --no-annotate --strip-extras \
+		--no-emit-options --extra dev --extra docs --build-deps-for editable --unsafe-package torch \
+		--constraint constraints.txt --output-file $(LOCK) pyproject.toml
+
+# Install what the lock file lists into $(VENV)-locked, and check every file against its hash.
+locked:
+	$(PYTHON) -m venv $(VENV)-locked
+	$(VENV)-locked/bin/pip install --quiet --require-hashes --no-deps --requirement $(LOCK)
+	$(VENV)-locked/bin/pip install --quiet --constraint constraints.txt torch
+	$(VENV)-locked/bin/pip install --quiet --no-deps --no-build-isolation --editable .
+	$(VENV)-locked/bin/pip check
+
+# Fail if a known vulnerability affects a package of the lock file, or torch.
+audit: $(VENV)-tools/installed
+	$(VENV)-tools/bin/pip-audit --disable-pip --require-hashes --requirement $(LOCK)
+	$(VENV)-tools/bin/pip-audit --disable-pip --no-deps --requirement constraints.txt
+
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "driftlaw needs Python 3.11 or newer. Use for example: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
@@ -84,5 +105,10 @@ $(VENV)-extras/installed: pyproject.toml
 	$(VENV)-extras/bin/pip install --quiet --constraint constraints.txt --editable '.[dev,vision,hf,lightning,tensorboard,export]'
 	touch $@
 
+$(VENV)-tools/installed: Makefile
+	$(PYTHON) -m venv $(VENV)-tools
+	$(VENV)-tools/bin/pip install --quiet pip-tools==7.6.2 pip-audit==2.10.1
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VENV)-torch-* $(VENV)-extras runs/demo-* report.html docs/_build docs/reference
+	rm -rf $(VENV) $(VENV)-torch-* $(VENV)-extras $(VENV)-tools $(VENV)-locked runs/demo-* report.html docs/_build docs/reference
