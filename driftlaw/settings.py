@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
 from driftlaw.errors import UsageError, combined_error, suggest, unknown_name
+from driftlaw.files import check_regular_file
 from driftlaw.paths import PRESETS
 
 ALIASES = {"lr": "learning_rate"}
@@ -142,6 +143,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     Raises:
         UsageError: the file is missing, unreadable or not valid TOML. For a syntax error the message names the line.
     """
+    if not path.is_dir():
+        check_regular_file(path)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

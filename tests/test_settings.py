@@ -1,6 +1,7 @@
 """Settings: from TOML, presets and --set."""
 
 import math
+import os
 from typing import Literal
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from pydantic import Field, PositiveInt, ValidationError, field_validator
 
 import driftlaw
-from driftlaw.errors import UsageError
+from driftlaw.errors import DataError, UsageError
 from driftlaw.settings import (
     Seed,
     Settings,
@@ -147,6 +148,12 @@ def test_wrong_types_in_a_preset_are_listed(tmp_path, text, problem):
         read_preset(str(path))
     with pytest.raises(UsageError, match="not a valid preset"):
         driftlaw.adapt(torch.nn.Linear(2, 2), preset=path)
+
+
+def test_a_preset_is_a_regular_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe.toml")
+    with pytest.raises(DataError, match=r"pipe\.toml is not a regular file"):
+        read_preset(tmp_path / "pipe.toml")
 
 
 @pytest.mark.parametrize("preset", [5, ["law"], b"fast"])

@@ -1,5 +1,6 @@
 """Files of tensors are read without running code, and errors never advise to run it."""
 
+import os
 import traceback
 
 import pytest
@@ -42,6 +43,7 @@ BAD = {
     "script": (write_script, "is a TorchScript archive"),
     "text": (lambda path: path.write_text("<html></html>"), "is damaged or was not written by torch.save"),
     "empty": (lambda path: path.write_bytes(b""), "is damaged or was not written by torch.save"),
+    "pipe": (os.mkfifo, "is not a regular file"),
     "missing": (lambda path: None, "cannot be read as a torch file: No such file"),
 }
 

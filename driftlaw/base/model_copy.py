@@ -111,7 +111,7 @@ def extract_logits(model: nn.Module, arguments: Any, output: Any) -> Tensor:
         and logits.layout == torch.strided
         and logits.is_floating_point()
         and logits.ndim == 2
-        and len(logits) == len(images)
+        and logits.shape[0] == images.shape[0]  # not len(): export keeps the number of images symbolic
         and logits.shape[1] > 0
     ):
         raise UsageError(

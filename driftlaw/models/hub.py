@@ -218,7 +218,9 @@ def _download(name: str, load: Callable[[], Any]) -> Any:
         return load()
     except (ImportError, OSError, RuntimeError, ValueError) as error:  # transformers imports lazily
         reason = str(error).strip().partition("\n")[0]
+        if hides := "weights_only" in str(error):  # torch advises to run the code in the file
+            reason = "the file contains Python objects, which can run code when they are loaded"
         raise DataError(
             f"The weights of '{name}' could not be loaded ({type(error).__name__}: {reason}). Check the name, and that "
             "this machine can reach the library's hub or has the weights in its cache."
-        ) from error
+        ) from (None if hides else error)

@@ -6,6 +6,7 @@ can be imported (extras ``vision`` and ``hf``).
 
 import importlib
 import sys
+import traceback
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -194,6 +195,16 @@ def test_invalid_arguments_and_failed_downloads_raise(fake_timm):
     fake_timm.create_model = fail
     with pytest.raises(DataError, match=r"'timm:resnet18' could not be loaded \(OSError: cannot reach the hub\)"):
         load_model("timm:resnet18")
+
+
+def test_the_advice_of_torch_to_run_code_is_not_repeated(fake_timm):
+    def fail(name, pretrained):
+        raise RuntimeError("Weights only load failed. Re-run `torch.load` with `weights_only=False`.")
+
+    fake_timm.create_model = fail
+    with pytest.raises(DataError, match="the file contains Python objects") as caught:
+        load_model("timm:resnet18")
+    assert "weights_only" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_output_objects_with_logits_are_unwrapped():
