@@ -16,7 +16,7 @@ from driftlaw.evaluation.metrics import METRICS
 from driftlaw.methods import list_methods, registered_methods
 from driftlaw.records import RunRecord, read_record
 from driftlaw.records.jsonl import content_hash
-from driftlaw.settings import ALIASES, merge, parse_assignments, read_preset
+from driftlaw.settings import ALIASES, check_seed, merge, parse_assignments, read_preset
 from driftlaw.streams import StreamSettings
 from driftlaw.streams.make import OWN_DATA
 
@@ -24,6 +24,7 @@ Table = Mapping[str, Any]
 
 EMBEDDED = "embedded"
 MODEL_KEYS = ("weights", "checkpoint", "normalize")
+MAX_SEEDS = 1000  # in one range
 WEIGHTS_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt")
 
 
@@ -256,10 +257,13 @@ def parse_seeds(text: str) -> list[int]:
     """
     seeds: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        match = re.fullmatch(r"([0-9]{1,19})(?:-([0-9]{1,19}))?", part.strip())
+        if match is None:
             raise UsageError(f"--seeds {text} is not a list of seeds. Expected 1, 1,2,3 or 1-5.")
-        if dash and int(last) < int(first):
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
             raise UsageError(f"--seeds {text}: the range {part.strip()} is empty. Write {last}-{first}.")
-        seeds += range(int(first), int(last if dash else first) + 1)
+        if last - first >= MAX_SEEDS:
+            raise UsageError(f"--seeds {text}: the range {part.strip()} has more than {MAX_SEEDS} seeds.")
+        seeds += range(first, check_seed(last) + 1)
     return seeds

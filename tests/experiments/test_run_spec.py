@@ -146,7 +146,7 @@ def test_own_network_is_part_of_the_file_name():
         plan_run("embedded", checkpoint="a.pth")
 
 
-@pytest.mark.parametrize("text", ["one", "1-", "-1", "1,,2", "3-1"])
+@pytest.mark.parametrize("text", ["one", "1-", "-1", "1,,2", "3-1", "²", "1-1001", "1-9999999999", "9" * 20])
 def test_wrong_seeds_are_errors(text):
     with pytest.raises(UsageError, match="--seeds"):
         parse_seeds(text)
