@@ -89,7 +89,7 @@ class RunProgress:
         outcome = f"failed: {result.problem}"
         if result.record is not None:
             record = read_record(result.record)
-            error = "no labels" if record.mean_error is None else f"{record.mean_error:.2f} % error"
+            error = record.error_text
             outcome = f"{error}, {format_duration(record.timing.get('seconds', 0.0))}"
             if result.spec.file_name not in self._printed_at:
                 self._not_run += self._cost[result.spec.file_name]

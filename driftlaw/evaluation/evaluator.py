@@ -207,12 +207,15 @@ class _Evaluation:
                 "folder by name, so errors may be wrong. Add a folder per class, or use images without sub-folders."
             )
         domain = batch.domain
+        not_finite = ~output.logits.amax(1).isfinite()  # -inf is a legal logit of a class that is ruled out
+        count, predicted = int(not_finite.sum()), output.logits.argmax(1)
         return {
             "batch": batch.index,
             "segment": segment,
             "domain": {"name": domain.name, "severity": domain.severity, "round": domain.round},
             "images": len(images),
-            "wrong": None if labels is None else int((output.logits.argmax(1) != labels.to(self.device)).sum()),
+            "wrong": None if labels is None else int(((predicted != labels.to(self.device)) | not_finite).sum()),
+            **({"not_finite": count} if count else {}),
             **({} if kind == "step" else {"kind": kind}),
             "facts": diagnostics_to_json(output.diagnostics),
             **({} if labels is None else self.metrics.of_batch(output.logits, labels)),
@@ -249,6 +252,7 @@ class _Evaluation:
             "closing": True,
             "mean_error": None if so_far.mean_error is None else round(so_far.mean_error, 6),
             "error_by_domain": {name: round(error, 6) for name, error in so_far.error_by_domain.items()},
+            **({"not_finite": so_far.not_finite} if so_far.not_finite else {}),
             **self.metrics.after_stream(lines[0]),
             "cost": {**self.costs[kinds[0]], "step_flops_per_image": mean_flops},
             "timing": {

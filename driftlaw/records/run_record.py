@@ -58,7 +58,7 @@ class RunRecord:
     def __repr__(self) -> str:
         parts = [self.method, f"seed {self.seed}", *([] if self.finished else ["unfinished"])]
         if self.batches:
-            parts.append("no labels" if self.mean_error is None else f"{self.mean_error:.2f} % error")
+            parts.append(self.error_text)
         return f"<RunRecord: {', '.join([*parts, f'{len(self.batches)} batches', self.location])}>"
 
     @property
@@ -166,6 +166,17 @@ class RunRecord:
         self._require_batches()
         errors = [segment.error for segment in self.segments if segment.error is not None]
         return fmean(errors) if errors else None
+
+    @property
+    def not_finite(self) -> int:
+        """Number of images whose logits were NaN or infinite; they count as wrong predictions."""
+        return sum(line.get("not_finite", 0) for line in self.batches)
+
+    @property
+    def error_text(self) -> str:
+        """Mean error as text, with the number of predictions that were not finite if there were any."""
+        error = "no labels" if self.mean_error is None else f"{self.mean_error:.2f} % error"
+        return f"{error}, {self.not_finite:,} predictions not finite" if self.not_finite else error
 
     @property
     def seconds_per_step(self) -> float:

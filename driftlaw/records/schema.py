@@ -41,6 +41,7 @@ class BatchLine(_Fields):
     domain: _Domain
     images: Count
     wrong: Count | None
+    not_finite: Count = 0
     facts: dict[str, Number | Numbers | None]
     timing: _Seconds
     kind: str = "step"
@@ -62,6 +63,7 @@ class ClosingLine(_Fields):
 
     mean_error: Number | None = None
     error_by_domain: dict[str, Number] = {}
+    not_finite: Count = 0
     clean: dict[str, Count] = {}
     cost: dict[str, Number] = {}
     timing: _RunTiming = _RunTiming()

@@ -199,17 +199,22 @@ def _column_marks(
 
 
 def _row_notes(row: ResultRow) -> list[str]:
+    count = sum(record.not_finite for record in row.records)
+    total = sum(line["images"] for record in row.records for line in record.batches)
+    text = f"{row.label}: {count:,} of {total:,} predictions were NaN or infinite. They count as wrong."
+    not_finite = [text] if count else []
     if not row.finished:
         return [
+            *not_finite,
             f"{row.label}, seed {row.seeds[0]} is unfinished ({row.progress}, {row.first.location}): "
-            "its row contains complete domains only, has no mean and is not ranked."
+            "its row contains complete domains only, has no mean and is not ranked.",
         ]
     kinds = {
         "versions": {str(record.header["driftlaw"]) for record in row.records},
         "commits": {str(record.header.get("commit")) for record in row.records},
         "devices": {device_name(record) for record in row.records},
     }
-    return [
+    return not_finite + [
         f"{row.label}: its seeds were run with different {kind} ({listed(sorted(values))})."
         for kind, values in kinds.items()
         if len(values) > 1

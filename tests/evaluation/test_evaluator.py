@@ -159,3 +159,31 @@ def test_a_model_with_fewer_classes_than_the_stream_is_refused():
         run(NoiseStream(), too_few)
     more = driftlaw.adapt(build_model("wrn_10_1", num_classes=9), "source")
     assert run(NoiseStream(), more).finished
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_predictions_that_are_not_finite_are_wrong_and_counted(model, tmp_path, monkeypatch, value):
+    stream = [(batch.images, torch.zeros(len(batch.images), dtype=torch.int64)) for batch in NoiseStream()]
+    adapter = driftlaw.adapt(model, "source")
+    step = adapter.step
+
+    def spoiled(images):
+        output = step(images)
+        output.logits[:, 1:] = -torch.inf  # of classes that the model rules out: a legal prediction of class 0
+        if len(images) == 4:
+            output.logits[:3] = value
+        return output
+
+    monkeypatch.setattr(adapter, "step", spoiled)
+    record = run(stream, adapter, record=tmp_path / "one.jsonl")
+    assert [line.get("not_finite") for line in record.batches] == [None, 3] * 3
+    assert [line["wrong"] for line in record.batches] == [0, 3] * 3
+    assert record.not_finite == record.closing["not_finite"] == 9
+    assert "30.00 % error, 9 predictions not finite" in repr(record)
+    assert validate_record(read_record(tmp_path / "one.jsonl")).not_finite == 9
+
+
+def test_a_record_of_finite_predictions_does_not_mention_others(model):
+    record = run(NoiseStream(), driftlaw.adapt(model, "source"))
+    assert record.not_finite == 0
+    assert all("not_finite" not in line for line in [*record.batches, record.closing])

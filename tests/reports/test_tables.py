@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from driftlaw.errors import UsageError
+from driftlaw.reports import build_report
 from driftlaw.reports.tables import make_run_row, make_tables
 from tests.reports.example_records import CORRUPTIONS, make_record
 
@@ -278,3 +279,15 @@ def test_unrecorded_costs_are_none():
     del record.batches[0]["cost"], record.closing["cost"], record.closing["timing"]["peak_bytes"]
     result = cost(record)
     assert (result.forward_passes, result.step_flops, result.peak_bytes) == (None, None, None)
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_predictions_that_are_not_finite_are_noted(finished):
+    good, spoiled = make_record("law"), make_record("tent", finished=finished)
+    for line in spoiled.batches[:3]:
+        line["not_finite"] = 500
+    (table,) = make_tables([good, spoiled])
+    notes = [note for note in table.notes if "NaN" in note]
+    assert notes == ["TENT: 1,500 of 3,000 predictions were NaN or infinite. They count as wrong."]
+    page = build_report([good, spoiled], "html")
+    assert "1,500 of 3,000 predictions were NaN or infinite" in page
