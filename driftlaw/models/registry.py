@@ -2,8 +2,9 @@
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from torch import nn
@@ -88,25 +89,30 @@ def build_model(name: str, *, num_classes: int, normalize: Normalization | None 
         UsageError: The name is unknown, or the model would have more than 2,000 layers, 2³⁰ parameters or 10⁶ classes.
     """
     layer = make_normalize(normalize)
+    depth = parameters = 0
     if match := re.fullmatch(rf"wrn_{_NUMBER}_{_NUMBER}", name):
         depth, width = int(match[1]), int(match[2])
-        _check_size(name, num_classes, depth, 16_128 * depth * width**2)
-        model: nn.Module = WideResNet(depth, width, num_classes, normalize=layer)
+        parameters = 16_128 * depth * width**2
+        make: Callable[..., nn.Module] = partial(WideResNet, depth, width)
     elif match := re.fullmatch(rf"resnext_{_NUMBER}_{_NUMBER}x{_NUMBER}", name):
         depth, groups, width = int(match[1]), int(match[2]), int(match[3])
-        _check_size(name, num_classes, depth, _bottleneck_size((depth // 9,) * 3, groups, width))
-        model = ResNeXt(depth, groups, width, num_classes, normalize=layer)
+        parameters = _bottleneck_size((depth // 9,) * 3, groups, width)
+        make = partial(ResNeXt, depth, groups, width)
     elif match := re.fullmatch(rf"resnet{_DEPTH}(?:_(keras|cifar))?", name):
-        _check_size(name, num_classes)
-        form = cast("Form", match[2] or "torchvision")
-        model = ResNet(int(match[1]), num_classes, form=form, normalize=layer)
+        make = partial(ResNet, int(match[1]), form=cast("Form", match[2] or "torchvision"))
     elif match := re.fullmatch(rf"(?:resnext{_DEPTH}_{_NUMBER}x{_NUMBER}d|wide_resnet{_DEPTH}_{_NUMBER})", name):
         depth, groups = int(match[1] or match[4]), int(match[2] or 1)
         width = int(match[3]) if match[3] else 64 * int(match[5])
-        _check_size(name, num_classes, depth, _bottleneck_size(BLOCKS[depth], groups, width))
-        model = ResNet(depth, num_classes, groups=groups, width=width, normalize=layer)
+        parameters = _bottleneck_size(BLOCKS[depth], groups, width)
+        make = partial(ResNet, depth, groups=groups, width=width)
     else:
         raise unknown_name("model", name, [info.name for info in _MODELS])
+    if depth > MAX_DEPTH or parameters > MAX_PARAMETERS or num_classes > MAX_CLASSES:  # before memory is allocated
+        raise UsageError(
+            f"'{name}' with {num_classes:,} classes is too large. At most {MAX_DEPTH:,} layers, {MAX_PARAMETERS:,} "
+            f"parameters and {MAX_CLASSES:,} classes are supported."
+        )
+    model = make(num_classes=num_classes, normalize=layer)
     model.info = {"name": name, "num_classes": num_classes, "normalise": layer.as_lists()}  # type: ignore[assignment]
     return model
 
@@ -114,12 +120,3 @@ def build_model(name: str, *, num_classes: int, normalize: Normalization | None 
 def _bottleneck_size(stages: Sequence[int], groups: int, width: int) -> int:
     """Return about the number of weights of blocks of two 1×1 convolutions and a grouped 3×3 convolution."""
     return sum(blocks << 2 * stage for stage, blocks in enumerate(stages)) * groups * width * (512 + 9 * width)
-
-
-def _check_size(name: str, num_classes: int, depth: int = 0, parameters: int = 0) -> None:
-    """Raise UsageError if a model is over the limits, before memory is allocated for it."""
-    if depth > MAX_DEPTH or parameters > MAX_PARAMETERS or num_classes > MAX_CLASSES:
-        raise UsageError(
-            f"'{name}' with {num_classes:,} classes is too large. At most {MAX_DEPTH:,} layers, {MAX_PARAMETERS:,} "
-            f"parameters and {MAX_CLASSES:,} classes are supported."
-        )

@@ -17,7 +17,7 @@ Line = dict[str, Any]
 GZIP_LEVEL = 9  # a record is written once and read often
 MAX_LINE_BYTES = 1 << 24
 MAX_BYTES = 1 << 30
-"""Size limit of a record after decompression: a small gzip file can expand to any size."""
+"""Size limit of a compressed record after decompression: a small gzip file can expand to any size."""
 SHA256_KEY = "record_sha256"
 
 
@@ -61,28 +61,23 @@ def iter_lines(path: Path) -> Iterator[tuple[bytes, Line]]:
             number, size = number + 1, size + len(text)
             if not text.endswith(b"\n") and len(text) < MAX_LINE_BYTES:
                 return
-            if size > MAX_BYTES or not text.endswith(b"\n"):
+            if not text.endswith(b"\n") or (path.suffix == ".gz" and size > MAX_BYTES):
                 raise DataError(
-                    f"The record {path} is too large at line {number}. Lines may have up to {MAX_LINE_BYTES:,} bytes, "
-                    f"files up to {MAX_BYTES:,} bytes after decompression."
+                    f"The record {path} is too large at line {number}. A line may have {MAX_LINE_BYTES:,} bytes, a "
+                    f"compressed record {MAX_BYTES:,} bytes after decompression. If you trust it, decompress it first."
                 )
-            yield text, _parse(text, path, number)
-
-
-def _parse(text: bytes, path: Path, number: int) -> Line:
-    try:
-        line = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        if number == 1 and b'"format":"driftlaw' not in text:
-            raise DataError(f"{path} is not a record of driftlaw. Records are .jsonl or .jsonl.gz files.") from error
-        raise DataError(
-            f"The record is damaged: {path}, line {number} is not JSON ({error}). Delete the file and run again."
-        ) from error
-    if not isinstance(line, dict):
-        raise DataError(
-            f"Not a driftlaw record: {path}, line {number} is a {type(line).__name__}, expected a JSON object."
-        )
-    return line
+            try:
+                line = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                if number == 1 and b'"format":"driftlaw' not in text:
+                    message = f"{path} is not a record of driftlaw. Records are .jsonl or .jsonl.gz files."
+                    raise DataError(message) from error
+                where = f"{path}, line {number} is not JSON ({error})"
+                raise DataError(f"The record is damaged: {where}. Delete the file and run again.") from error
+            if not isinstance(line, dict):
+                kind = type(line).__name__
+                raise DataError(f"Not a driftlaw record: {path}, line {number} is a {kind}, expected a JSON object.")
+            yield text, line
 
 
 def first_line(path: Path) -> bytes:
