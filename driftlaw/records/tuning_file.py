@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from driftlaw.errors import DataError, UsageError
-from driftlaw.files import atomic_path
+from driftlaw.files import atomic_path, check_regular_file
 
 TUNING_FORMAT = "driftlaw-tuning-1"
 
@@ -54,6 +54,7 @@ def read_tuning(path: Path) -> dict[str, Any]:
     Raises:
         DataError: if the file is missing or damaged, or is not a tuning file.
     """
+    check_regular_file(path)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["format"] != TUNING_FORMAT:
@@ -61,7 +62,7 @@ def read_tuning(path: Path) -> dict[str, Any]:
         for key, kind in (("settings", dict), ("method", str), ("model", dict)):
             if not isinstance(document[key], kind):
                 raise TypeError(f"{key} is a {type(document[key]).__name__}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(
             f"{path} is not a file written by `driftlaw tune` ({error!r}). Run that command again."
         ) from error

@@ -1,11 +1,14 @@
 """Tests of the commands ``corruptions``, ``errors`` and ``report``."""
 
 import json
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks import __main__ as main
 from benchmarks import corruptions as bench
 from benchmarks.__main__ import app
 from benchmarks.report_tables import read_bench
@@ -29,6 +32,16 @@ def call(*arguments):
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.stdout
+
+
+def test_sigterm_ends_a_command_with_143(monkeypatch):
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "corruptions"])
+    monkeypatch.setattr(main, "app", lambda **_: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(SystemExit) as raised:
+        main.main()
+    assert raised.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_corruptions_prints_every_corruption_and_the_speedup():

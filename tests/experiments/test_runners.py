@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 from concurrent.futures import Future
 
 import pytest
@@ -91,11 +92,16 @@ def test_a_killed_worker_is_reported_and_the_other_runs_continue(weights, tmp_pa
     assert not multiprocessing.active_children()
 
 
-def test_an_interrupt_stops_the_workers(weights, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_an_interrupt_stops_the_workers(weights, tmp_path, monkeypatch, number, error):
     monkeypatch.setattr(runners, "_work", report_and_wait)
-    listener = SendSignal(signal.SIGINT, os.getpid())
-    with pytest.raises(KeyboardInterrupt):
-        run_all([tiny_spec(weights)], RunOptions(tmp_path), listener, jobs=2)
+    listener = SendSignal(number, os.getpid())
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # as the command line does
+    try:
+        with pytest.raises(error):
+            run_all([tiny_spec(weights)], RunOptions(tmp_path), listener, jobs=2)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert listener.results == []
     assert not multiprocessing.active_children()
 
