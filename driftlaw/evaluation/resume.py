@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel, ValidationError
 
 from driftlaw.base import Adapter
 from driftlaw.checkpoints import load_checkpoint, save_checkpoint
-from driftlaw.errors import DataError, UsageError
+from driftlaw.errors import DataError, UsageError, describe_validation
 from driftlaw.files import delete_leftovers
 from driftlaw.records import RecordWriter, read_record
-from driftlaw.records.jsonl import SHA256_KEY, Line, closing_sha256, read_lines
+from driftlaw.records.jsonl import SHA256_KEY, Line, closing_sha256, dump_line, read_lines
+from driftlaw.records.schema import BatchLine, HeaderLine
 from driftlaw.records.writer import hash_lines
 
 NOT_COMPARED = ("timing", "command", "commit")  # header fields that may differ between a run and its continuation
@@ -98,14 +100,26 @@ class ResumableRecord:
             delete_leftovers(self.checkpoint)
             if not self.lines:
                 self.checkpoint.unlink(missing_ok=True)  # of another run
-                self._writer.write(self.header)
+                self._write(HeaderLine, self.header)
             yield
 
     def append(self, line: Line) -> None:
         """Add the line of a batch."""
         self.lines.append(line)
-        if self._writer is not None:
-            self._writer.write(line)
+        self._write(BatchLine, line)
+
+    def _write(self, kind: type[BaseModel], line: Line) -> None:
+        """Write a line after checking that ``read_record`` will accept it."""
+        if self._writer is None:
+            return
+        try:
+            kind.model_validate_json(dump_line(line))
+        except ValidationError as error:
+            raise UsageError(
+                f"The run cannot be recorded: {describe_validation(error)}. Check recipe() and the domains of the "
+                "stream, and the labels of the method's diagnostics."
+            ) from error
+        self._writer.write(line)
 
     def save_if_due(self, checkpoint_seconds: float) -> None:
         """Write a checkpoint if the last one is at least ``checkpoint_seconds`` old."""

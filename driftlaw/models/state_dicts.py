@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from driftlaw.errors import DataError, UsageError, combined_error
+from driftlaw.files import check_regular_file
 from driftlaw.settings import validate
 from driftlaw.torch_files import read_torch_file
 
@@ -24,6 +25,7 @@ _MAX_PROBLEMS = 3  # tensors of one kind that a message names
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any], dict[str, Any] | None]:
     """Return the tensors of a file, the top-level contents of a torch checkpoint, and driftlaw's metadata."""
     if path.suffix == ".safetensors":
+        check_regular_file(path)
         try:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}

@@ -111,7 +111,7 @@ class HeaderLine(_Fields):
     stream: _Stream = _Stream()
     model: _Model = _Model()
     measures: dict[str, dict[str, Any]] = {}
-    fact_labels: dict[str, list[str]] = {}
+    fact_labels: dict[str, list[str | int]] = {}
     reset_on: str | None = None
     batches: Count | None = None
     timing: _Start = _Start()

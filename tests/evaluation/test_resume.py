@@ -261,3 +261,30 @@ def test_temporary_files_of_a_killed_run_are_deleted(model, tmp_path):
     (tmp_path / ".mine.part.pt").write_bytes(b"precious")
     run(NoiseStream(), driftlaw.adapt(model, "tent"), record=path)
     assert sorted(item.name for item in tmp_path.iterdir()) == [".mine.part.pt", "one.jsonl"]
+
+
+class OddStream(NoiseStream):
+    """A stream with a recipe of its own."""
+
+    def __init__(self, changes):
+        super().__init__()
+        self.changes = changes
+
+    def recipe(self):
+        return super().recipe() | self.changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [({"corruptions": "fog"}, "stream.corruptions: Input"), ({"batch_size": "many"}, "stream.batch_size: Input")],
+)
+def test_a_recipe_that_reports_could_not_read_is_refused_before_the_first_step(model, tmp_path, changes, problem):
+    options = {"record": tmp_path / "a.jsonl", "progress": lambda line: pytest.fail("ran")}
+    with pytest.raises(UsageError, match=rf"cannot be recorded: {problem}.*Check recipe\(\)"):
+        run(OddStream(changes), driftlaw.adapt(model, "tent"), **options)
+    run(
+        OddStream({"corruptions": ("fog",), "more": [1, {}]}),
+        driftlaw.adapt(model, "tent"),
+        record=tmp_path / "b.jsonl",
+    )
+    assert read_record(tmp_path / "b.jsonl").finished

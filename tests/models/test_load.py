@@ -466,3 +466,10 @@ def test_checkpoint_with_a_huge_block_number_is_refused(tmp_path):
     torch.save(tensors, tmp_path / "a.pt")
     with pytest.raises(UsageError, match="'wrn_6000004_1' with 10 classes is too large"):
         load_model(tmp_path / "a.pt", normalize="half")
+
+
+def test_pipe_among_the_weights_is_refused(tmp_path):
+    (tmp_path / "weights").mkdir()
+    os.mkfifo(tmp_path / "weights" / "a.safetensors")
+    with pytest.raises(DataError, match=r"a\.safetensors is not a regular file"):
+        load_model("a", folder=tmp_path)
