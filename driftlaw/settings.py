@@ -143,8 +143,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     Raises:
         UsageError: the file is missing, unreadable or not valid TOML. For a syntax error the message names the line.
     """
-    if not path.is_dir():
-        check_regular_file(path)
+    check_regular_file(path)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

@@ -28,8 +28,6 @@ def read_torch_file(
         DataError: the file is missing or damaged, or contains other Python objects.
     """
     check_regular_file(path)
-    if not os.path.isdir(path):
-        check_regular_file(path)
     try:
         return torch.load(path, map_location=device, weights_only=True)
     except (MemoryError, torch.cuda.OutOfMemoryError):

@@ -105,7 +105,7 @@ class OnlineMetrics:
                 raise UsageError("The metric 'forgetting' needs labels, but the stream has none. Omit it from metrics.")
             inputs = to_device(batch.images.to(weight.dtype), weight.device)
             logits = self.adapter.predict(self.adapter.inputs.from_unit(inputs, self.adapter.model))
-            wrong += (logits.argmax(1) != batch.labels.to(weight.device)).sum()
+            wrong += ((logits.argmax(1) != batch.labels.to(weight.device)) | ~logits.amax(1).isfinite()).sum()
             images += len(batch.images)
         return {"images": images, "wrong": int(wrong)}
 
@@ -116,7 +116,7 @@ def confidence_bins(logits: Tensor, labels: Tensor) -> dict[str, list[Any]]:
     The confidence c of a prediction is its largest probability. Its bin is the k with k/15 < c <= (k+1)/15.
 
     Args:
-        logits: (n, classes). A prediction with NaN counts with confidence 0.
+        logits: (n, classes). A prediction with NaN or infinity counts as wrong, with NaN also with confidence 0.
         labels: (n,), on any device.
 
     Returns:
@@ -127,7 +127,7 @@ def confidence_bins(logits: Tensor, labels: Tensor) -> dict[str, list[Any]]:
     (1, 1, 1)
     """
     largest, predictions = logits.detach().float().softmax(1).max(1)
-    is_correct = predictions == labels.to(predictions.device)
+    is_correct = (predictions == labels.to(predictions.device)) & logits.amax(1).isfinite()
     confidence, correct = torch.stack([largest, is_correct.to(largest.dtype)]).cpu().double().numpy()
     confidence = np.nan_to_num(confidence, nan=0.0)
     bins = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
