@@ -77,7 +77,7 @@ class ArchiveWriter:
     def is_done(self, corruption: str) -> bool:
         """Return True if the file exists with the sha256 that was recorded when it was finished."""
         entry, path = self._files.get(f"{corruption}.npy"), self.folder / f"{corruption}.npy"
-        return entry is not None and path.is_file() and sha256_of(path) == entry["sha256"]
+        return entry is not None and path.is_file() and sha256_of(path) == entry.get("sha256")
 
     def write(self, corruption: str, images: Iterable[Pixels]) -> bool:
         """Write the file of one corruption unless it is finished; return True if it was written.

@@ -22,7 +22,7 @@ from driftlaw.checkpoints import deferred_interrupts, load_checkpoint, save_chec
 from driftlaw.datasets import ImageDataset
 from driftlaw.errors import DataError
 from driftlaw.execution.graphs import GraphCache
-from driftlaw.files import sha256_of
+from driftlaw.files import delete_leftovers, sha256_of
 from driftlaw.hardware import environment
 from driftlaw.models import build_model, save_model, weights_sha256
 from driftlaw.records import RecordWriter
@@ -99,6 +99,8 @@ def train(training: Training, *, progress: Callable[[dict[str, Any]], None] = la
     run = _TrainingRun(training)
     fastest_kernels = torch.backends.cudnn.flags(enabled=True, benchmark=True)
     with fastest_kernels, RecordWriter(training.record, keep_lines=1 + run.epoch if run.epoch else 0) as record:
+        for path in (training.checkpoint, training.weights):
+            delete_leftovers(path)
         if not run.epoch:
             record.write(training.header(run.precision))
         try:

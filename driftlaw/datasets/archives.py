@@ -16,14 +16,7 @@ from pydantic import BaseModel, Field, StrictInt, ValidationError
 
 from driftlaw import paths
 from driftlaw.datasets.folder_archive import FolderArchive, corruptions_in
-from driftlaw.datasets.protocol import (
-    SEVERITIES,
-    Metadata,
-    Pixels,
-    checked_indices,
-    checked_labels,
-    checked_severity,
-)
+from driftlaw.datasets.protocol import SEVERITIES, Pixels, checked_indices, checked_labels, checked_severity
 from driftlaw.datasets.registry import ARCHIVES, LABELS
 from driftlaw.errors import DataError, UsageError, describe_validation, unknown_name
 from driftlaw.files import MAX_CLASSES, check_regular_file, sha256_of
@@ -31,17 +24,10 @@ from driftlaw.files import MAX_CLASSES, check_regular_file, sha256_of
 MANIFEST = "driftlaw-manifest.json"
 
 
-class ManifestFile(BaseModel):
-    """Entry of a file in the manifest of an archive: its sha256 and its size in bytes."""
-
-    sha256: str
-    bytes: StrictInt
-
-
 class Manifest(BaseModel):
-    """Manifest of an archive that driftlaw made: its files, and what they were made from."""
+    """Manifest of an archive that driftlaw made: sha256 and bytes of its files, and what they were made from."""
 
-    files: dict[str, ManifestFile] = {}
+    files: dict[str, dict[str, str | StrictInt]] = {}
     num_classes: Annotated[StrictInt, Field(ge=1, le=MAX_CLASSES)] | None = None
     count_per_severity: StrictInt | None = None
     recipe: dict[str, Any] | None = None
@@ -114,7 +100,7 @@ class CorruptedArchive:
         start = (checked_severity(severity) - 1) * len(self)
         return np.ascontiguousarray(self._open(corruption)[start + checked_indices(indices, len(self))])
 
-    def metadata(self, corruptions: Sequence[str] | None = None) -> Metadata:
+    def metadata(self, corruptions: Sequence[str] | None = None) -> dict[str, Any]:
         """Return JSON data for the header of a record.
 
         Args:
@@ -168,14 +154,14 @@ class CorruptedArchive:
         return self._mapped[corruption]
 
     def _sha256(self, name: str) -> str:
-        entry, path = self._manifest.files.get(name), self.folder / name
+        entry, path = self._manifest.files.get(name, {}), self.folder / name
         if not path.is_file():
             raise DataError(f"{path} is missing or not a file. Put it there, or make the archive again.")
         status = path.stat()
         found = _sha256_of_version(path, status.st_size, status.st_mtime_ns, status.st_ino)
-        if entry is not None and found != entry.sha256:
+        if found != (stated := entry.get("sha256", found)):
             raise DataError(
-                f"{path} has sha256 {found}; the manifest says {entry.sha256}. Delete the file and make it again."
+                f"{path} has sha256 {found}; the manifest says {stated}. Delete the file and make it again."
             )
         return found
 
@@ -219,7 +205,7 @@ class ArchiveDataset:
             f"dataset, and '{self.name}' as archive."
         )
 
-    def metadata(self) -> Metadata:
+    def metadata(self) -> dict[str, Any]:
         """Return JSON data for the header of a record, with the origin of the clean images if it is known."""
         metadata = self.archive.metadata(corruptions=())
         dataset = metadata.pop("recipe", {}).get("dataset")

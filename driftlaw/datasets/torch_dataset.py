@@ -10,14 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from driftlaw.datasets.protocol import (
-    REQUIRED_ATTRIBUTES,
-    ImageDataset,
-    Metadata,
-    Pixels,
-    checked_indices,
-    checked_labels,
-)
+from driftlaw.datasets.protocol import REQUIRED_ATTRIBUTES, ImageDataset, Pixels, checked_indices, checked_labels
 from driftlaw.errors import DataError, UsageError
 
 CACHE_BYTES = 2**30
@@ -99,7 +92,7 @@ class TorchDatasetImages:
                 )
         return out
 
-    def metadata(self) -> Metadata:
+    def metadata(self) -> dict[str, Any]:
         """Return JSON data for the header of a record; the first call reads everything to hash it."""
         kind = type(self.dataset)
         return {

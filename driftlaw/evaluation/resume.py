@@ -14,7 +14,7 @@ from driftlaw.checkpoints import load_checkpoint, save_checkpoint
 from driftlaw.errors import DataError, UsageError, describe_validation
 from driftlaw.files import delete_leftovers
 from driftlaw.records import RecordWriter, read_record
-from driftlaw.records.jsonl import SHA256_KEY, Line, closing_sha256, dump_line, read_lines
+from driftlaw.records.jsonl import SHA256_KEY, Line, dump_line, read_lines
 from driftlaw.records.schema import BatchLine, HeaderLine
 from driftlaw.records.writer import hash_lines
 
@@ -132,7 +132,9 @@ class ResumableRecord:
     def finish(self, closing: Line) -> None:
         """Write the closing line, with the sha256 of the record, and delete the checkpoint."""
         if self._writer is not None:
-            closing["timing"][SHA256_KEY] = closing_sha256(self._writer.digest, closing)
+            digest = self._writer.digest.copy()
+            digest.update(dump_line(closing))
+            closing["timing"][SHA256_KEY] = digest.hexdigest()
             self._writer.write(closing)
             self.checkpoint.unlink(missing_ok=True)
 

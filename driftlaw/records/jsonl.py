@@ -19,6 +19,7 @@ MAX_LINE_BYTES = 1 << 24
 MAX_BYTES = 1 << 30
 """Size limit of a compressed record after decompression: a small gzip file can expand to any size."""
 SHA256_KEY = "record_sha256"
+"""Key in ``timing`` of the closing line: sha256 of all bytes of the record, without the key and its value."""
 
 
 def dump_line(line: Line) -> bytes:
@@ -96,19 +97,6 @@ def _open(path: Path) -> Iterator[BinaryIO]:
         raise DataError(f"No record at {path}. Pass a .jsonl file, or a folder that contains some.") from error
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"Cannot read the record {path}: {error}.") from error
-
-
-def closing_sha256(previous: "hashlib._Hash", closing: Line) -> str:
-    """Return the sha256 of a record: of its lines before the closing line, and of that line without ``SHA256_KEY``.
-
-    Args:
-        previous: hash object of the bytes of all previous lines; not changed.
-        closing: closing line. The hash is stored among its timings, because it depends on them.
-    """
-    digest = previous.copy()
-    timing = {name: value for name, value in closing["timing"].items() if name != SHA256_KEY}
-    digest.update(dump_line(closing | {"timing": timing}))
-    return digest.hexdigest()
 
 
 def compress_record(path: Path) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from driftlaw.errors import DataError
-from driftlaw.records.jsonl import SHA256_KEY, Line, closing_sha256, first_line, iter_lines
+from driftlaw.records.jsonl import SHA256_KEY, Line, first_line, iter_lines
 from driftlaw.records.run_record import FORMAT, RunRecord
 from driftlaw.records.schema import BatchLine, ClosingLine, HeaderLine, check_line
 
@@ -35,6 +35,13 @@ def read_record(path: Path) -> RunRecord:
             break
         elif line.get("closing"):
             check_line(ClosingLine, closing := line, where)
+            stated = line.get("timing", {}).get(SHA256_KEY)
+            digest.update(text.replace(f',"{SHA256_KEY}":"{stated}"'.encode(), b""))
+            if stated not in (None, digest.hexdigest()):
+                raise DataError(
+                    f"The record {path} was changed after the run: its lines differ from the {SHA256_KEY} in its "
+                    "closing line. Restore the file, or delete it and run again."
+                )
             continue
         else:
             check_line(BatchLine, line, where)
@@ -47,12 +54,6 @@ def read_record(path: Path) -> RunRecord:
         lines.append(line)
     if not lines:
         raise DataError(f"Not the record of a driftlaw run: {path} does not start with a header of format {FORMAT}.")
-    stated = (closing or {}).get("timing", {}).get(SHA256_KEY)
-    if closing and stated and stated != closing_sha256(digest, closing):
-        raise DataError(
-            f"The record {path} was changed after the run: its lines differ from the {SHA256_KEY} in its closing line. "
-            "Restore the file, or delete it and run again."
-        )
     return RunRecord(header=lines[0], batches=lines[1:], closing=closing, path=path)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from driftlaw.errors import DataError
 from driftlaw.records import dump_line, find_records, read_record, validate_record
-from driftlaw.records.jsonl import SHA256_KEY, closing_sha256
+from driftlaw.records.jsonl import SHA256_KEY
 from driftlaw.records.run_record import FORMAT
 from tests.records.record_lines import CLOSING, HEADER, batch, write
 from tests.reports.example_records import make_record
@@ -197,8 +197,8 @@ def finished_lines():
     """Return the lines of a finished run, with the hash that a run writes."""
     lines = [HEADER, batch(0, 0, "fog", 1), batch(1, 0, "fog", 3)]
     closing = CLOSING | {"timing": {"seconds": 2.0}}
-    digest = hashlib.sha256(b"".join(map(dump_line, lines)))
-    closing["timing"] = closing["timing"] | {SHA256_KEY: closing_sha256(digest, closing)}
+    digest = hashlib.sha256(b"".join(map(dump_line, [*lines, closing])))
+    closing["timing"] = closing["timing"] | {SHA256_KEY: digest.hexdigest()}
     return [*lines, closing]
 
 
@@ -236,3 +236,19 @@ def test_changed_time_in_the_closing_line_is_noticed(tmp_path):
 def test_lines_after_the_closing_line_are_refused(tmp_path):
     with pytest.raises(DataError, match="has lines after its closing line"):
         read_record(write(tmp_path / "run.jsonl", *finished_lines(), batch(2, 0, "fog", 1)))
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e999", "-Infinity"])
+def test_infinite_numbers_in_unknown_keys_are_noticed_as_changes(tmp_path, value):
+    path = write(tmp_path / "run.jsonl", *finished_lines())
+    path.write_bytes(path.read_bytes().replace(b'"closing":true', f'"closing":true,"more":{value}'.encode()))
+    with pytest.raises(DataError, match="was changed after the run"):
+        read_record(path)
+
+
+@pytest.mark.parametrize("stated", [5, [1], "0" * 64])
+def test_wrong_hash_is_refused(tmp_path, stated):
+    lines = finished_lines()
+    lines[3]["timing"][SHA256_KEY] = stated
+    with pytest.raises(DataError, match="was changed after the run"):
+        read_record(write(tmp_path / "run.jsonl", *lines))

@@ -167,6 +167,23 @@ def test_the_checkpoint_of_a_different_training_is_refused_and_kept(tmp_path):
     assert training.checkpoint.read_bytes() == checkpoint
 
 
+def test_a_checkpoint_is_refused_if_the_lines_before_it_were_changed(tmp_path):
+    training = interrupted_training(tmp_path)
+    training.record.write_bytes(training.record.read_bytes().replace(b'"loss":', b'"loss":1', 1))
+    record, checkpoint = training.record.read_bytes(), training.checkpoint.read_bytes()
+    with pytest.raises(DataError, match=r"net\.checkpoint\.pt does not belong to .*net\.train\.jsonl"):
+        train(training)
+    assert (training.record.read_bytes(), training.checkpoint.read_bytes()) == (record, checkpoint)
+
+
+def test_temporary_files_of_a_killed_training_are_deleted(tmp_path):
+    training = interrupted_training(tmp_path)
+    for name in (".net.checkpoint.a1b2c3d4.part.pt", ".net.a1b2c3d4.part.safetensors", ".mine.part.pt"):
+        (tmp_path / name).write_bytes(b"half")
+    train(training)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] == ".") == [".mine.part.pt"]
+
+
 def test_another_commit_or_command_may_resume(tmp_path, monkeypatch):
     interrupted_training(tmp_path)
     monkeypatch.setenv("DRIFTLAW_COMMIT", "another")
