@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -35,7 +34,7 @@ def check_state(adapter: Any, state_dict: Mapping[str, Any]) -> list[str]:
         The settings that differ, after a warning about them.
     """
     extra = state_dict.get("_extra_state") if isinstance(state_dict, Mapping) else None
-    if not isinstance(extra, Mapping) or not set(extra) >= EXTRA_KEYS:
+    if not isinstance(extra, Mapping) or not set(extra) >= EXTRA_KEYS or not isinstance(extra["method"], str):
         raise UsageError("The state does not name a method. Pass what an adapter's state_dict() returned.")
     if extra["method"] != adapter.name:
         raise UsageError(
@@ -135,7 +134,7 @@ def _fits(expected: Any, found: Any, resizable: bool) -> bool:
             return False
         return expected.dtype == found.dtype and (resizable or expected.shape == found.shape)
     if type(expected) in (int, float) and type(found) in (int, type(expected)):
-        return math.isfinite(found) and abs(found) < 2**63 and (found >= 0 or expected < 0)
+        return abs(found) < 2**63 and (found >= 0 or expected < 0)  # False for NaN and infinity
     return type(expected) is type(found) is not object
 
 

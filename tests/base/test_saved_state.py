@@ -4,6 +4,7 @@ import copy
 import threading
 from collections import OrderedDict
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -116,9 +117,9 @@ def paths(value, path=()):
 
 def damages(value):
     """Return other values for an entry."""
-    others = ["text", None, [], {"unknown": 1}, object(), float("nan"), torch.zeros(2, 5)]
+    others = ["text", None, [], {"unknown": 1}, object(), np.arange(2), float("nan"), torch.zeros(2, 5)]
     if isinstance(value, bool | int | float):
-        return [*others, -1, float("inf"), str(value), True, 10**30, torch.zeros(())]
+        return [*others, -1, float("inf"), str(value), True, 10**400, torch.zeros(())]
     if isinstance(value, dict):
         return [*others, {}, {**value, "unknown": torch.ones(2)}, {**value, 7: "x"}, dict(list(value.items())[1:])]
     if isinstance(value, list | tuple):
