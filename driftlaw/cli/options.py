@@ -13,7 +13,8 @@ Preset = Annotated[
 Methods = Annotated[
     str | None,
     typer.Option(
-        help="Comma-separated method names or Python files: source,law,mymethod.py (default: all in the preset)."
+        help="Comma-separated method names or Python files, which are executed: source,law,mymethod.py (default: all "
+        "in the preset)."
     ),
 ]
 Seeds = Annotated[str, typer.Option(help="Seeds: 1, 1,2,3 or 1-5.")]
@@ -30,7 +31,7 @@ Network = Annotated[
         "--network",
         "--model",
         help="Network instead of the preset's: weights by name or file, timm:NAME, torchvision:NAME, hf:NAME, "
-        "'embedded', or mynet.py:make (a function or class in a Python file).",
+        "'embedded', or mynet.py:make (a function or class in a Python file, which is executed).",
     ),
 ]
 Checkpoint = Annotated[
