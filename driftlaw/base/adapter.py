@@ -13,12 +13,11 @@ from torch import Tensor, nn
 from driftlaw.base.description import describe_adapter
 from driftlaw.base.inputs import InputConverter
 from driftlaw.base.model_copy import check_head, copy_model, unwrap_model
-from driftlaw.base.monitoring import MonitoredState
-from driftlaw.base.outputs import check_logits, like_model_output, model_keywords, split_keywords, to_given_dtype
+from driftlaw.base.outputs import like_model_output, model_keywords, split_keywords, to_given_dtype
 from driftlaw.base.registry import refuse_old_hooks, register
+from driftlaw.base.safe_steps import SafeSteps
 from driftlaw.base.small_batches import make_window
 from driftlaw.base.state import snapshot
-from driftlaw.base.steps import AdapterSteps
 from driftlaw.base.types import StepOutput
 from driftlaw.errors import UsageError
 from driftlaw.execution import ExecutionSettings, Executor, Plan, TwoPassResult
@@ -29,7 +28,7 @@ from driftlaw.models.check_weights import check_weights
 from driftlaw.settings import Settings, check_seed
 
 
-class Adapter(AdapterSteps, MonitoredState, ABC):
+class Adapter(SafeSteps, ABC):
     """A model that is updated on the images it predicts: ``adapter(images)`` returns logits and takes one step.
 
     A method writes ``Config``, ``configure``, ``setup``, ``draw`` and ``update``. What it keeps between steps is
@@ -116,8 +115,11 @@ class Adapter(AdapterSteps, MonitoredState, ABC):
                 raise UsageError(f"{self.name} found no parameter to train in this model. Use 'source' or 'norm'.")
             self.window = make_window(self.config, self)
             self._count_steps_on_device()
+            self.start_guard()
             self._initial_state = snapshot(self)
         self._executor.compile(self.model)
+        if self.guard is not None and self.guard.folder is not None:
+            self.guard.folder.load_into(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a copy or a pickle, which contains no compiled code."""
@@ -211,15 +213,9 @@ class Adapter(AdapterSteps, MonitoredState, ABC):
         With ``statistics="auto"`` small batches are collected, and the model is updated when they are enough.
         """
         with self._lock:
-            images = self.inputs.to_unit(images, self.model)
-            steps = self.steps
-            with torch.inference_mode(False), torch.enable_grad():
-                images = images.clone() if images.is_inference() else images.detach()
-                output: StepOutput = self._collect(images) if self._is_small(images) else self._step(images)
-            if not isinstance(output, StepOutput):  # a user's method may return something else
-                return output
-            check_logits(self, output.logits)
-            return self.finish_step(images, output, updated=self.steps > steps)
+            if self.guard is not None:
+                return self.guarded_step(images)
+            return self.safe_step(self.inputs.to_unit(images, self.model))
 
     @run_eagerly
     def predict(self, images: Tensor) -> Tensor:

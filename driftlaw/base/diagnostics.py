@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from driftlaw.errors import UsageError
 
@@ -117,7 +118,15 @@ class SourceModel:
                 module._buffers[name] = None if value is None else convert(value)
 
     @torch.no_grad()
-    def logits(self, parameters: Mapping[str, Tensor], images: Tensor) -> Tensor:
-        """Return logits with the given parameters, by name."""
-        logits: Tensor = torch.func.functional_call(self.model, dict(parameters), (images,))
+    def logits(self, parameters: Mapping[str, Tensor], images: Tensor, *, batch_statistics: bool = False) -> Tensor:
+        """Return logits with the given parameters, by name; BatchNorm layers use stored or batch statistics."""
+        layers = [layer for layer in self.model.modules() if batch_statistics and isinstance(layer, _BatchNorm)]
+        modes = [(layer.training, layer.track_running_stats) for layer in layers]
+        try:
+            for layer in layers:
+                layer.training, layer.track_running_stats = True, False
+            logits: Tensor = torch.func.functional_call(self.model, dict(parameters), (images,))
+        finally:
+            for layer, (training, tracking) in zip(layers, modes, strict=True):
+                layer.training, layer.track_running_stats = training, tracking
         return logits

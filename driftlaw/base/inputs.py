@@ -35,13 +35,16 @@ class InputConverter:
         self.normalized = self.mean_std is not None and self.inputs != "unit"
         self._range_check = RangeCheck()
 
-    def to_unit(self, images: Any, model: nn.Module, *, check_dtype: bool = True) -> Tensor:
+    def to_unit(
+        self, images: Any, model: nn.Module, *, check_dtype: bool = True, check_values: bool = True
+    ) -> Tensor:
         """Return images in [0, 1]; bytes are divided by 255, normalised images are multiplied by std plus mean.
 
         Args:
             images: what the caller passed.
             model: the model, with the buffers of ``normalize_inputs`` if ``mean`` and ``std`` are given.
             check_dtype: whether images must have the dtype of the model.
+            check_values: whether all pixels must be in range; see ``usable``.
 
         Raises:
             UsageError: a list of all problems of the batch.
@@ -65,13 +68,24 @@ class InputConverter:
             problems = [
                 f"dtype {images.dtype}: the model computes in {given or dtype}; use images.to({given or dtype})"
             ]
-        if problems := problems or self._range_check.problems(images, self):
+        if problems := problems or (self._range_check.problems(images, self) if check_values else []):
             raise combined_error(HEADING, problems)
         unit: Tensor = images.to(dtype or images.dtype) if check_dtype else images
         if not self.normalized:
             return unit
         mean, std = (getattr(model, name).to(unit) for name in INPUT_BUFFERS)
         return torch.addcmul(mean, unit.detach(), std).clamp_(0, 1)
+
+    def usable(self, images: Tensor, model: nn.Module) -> Tensor:
+        """Return for every image whether all of its pixels are finite and in range, (n,)."""
+        if not images.is_floating_point():
+            return torch.ones(len(images), dtype=torch.bool, device=images.device)
+        if self.normalized:
+            mean, std = (getattr(model, name).to(images) for name in INPUT_BUFFERS)
+            images = torch.addcmul(mean, images, std)
+        low, high = torch.aminmax(images.detach().flatten(1), dim=1)
+        tolerance = TOLERANCE + torch.finfo(images.dtype).eps
+        return (low >= -tolerance) & (high <= 1 + tolerance)
 
     def from_unit(self, images: Tensor, model: nn.Module) -> Tensor:
         """Return images in [0, 1] as the caller passes them: the inverse of ``to_unit``."""

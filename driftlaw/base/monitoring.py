@@ -101,16 +101,17 @@ class MonitoredState(AdapterState):
         while self.callbacks:
             self.callbacks.pop().close()
 
-    def source_logits(self, images: Tensor) -> Tensor:
-        """Return the logits of the source model, with its stored BatchNorm statistics; nothing changes.
+    def source_logits(self, images: Tensor, *, batch_statistics: bool = False) -> Tensor:
+        """Return the logits of the source model; nothing changes.
 
         Args:
             images: (n, c, h, w) in [0, 1].
+            batch_statistics: whether BatchNorm layers use the statistics of these images instead of the stored ones.
         """
         kept = self._initial_state["tensors"]
         values = {name: kept.get(f"model.{name}", value) for name, value in self.model.named_parameters()}
         with self._executor.context(images, images.dtype):
-            return self._source.logits(values, images)
+            return self._source.logits(values, images, batch_statistics=batch_statistics)
 
     def layer_distances(self) -> Tensor:
         """Return ‖θ − θ_source‖ / ‖θ_source‖ of every adapted tensor, in the order of ``trainable_names``."""

@@ -79,16 +79,7 @@ def to_given_dtype(logits: Tensor, model: nn.Module) -> Tensor:
     return logits if dtype is None else logits.to(dtype)
 
 
-def check_logits(adapter: Any, logits: Tensor) -> None:
-    """Warn if the logits of the first step are probabilities, and once if logits are not finite."""
-    if adapter.steps == 1 and bool((logits >= 0).all() & ((logits.sum(1) - 1).abs() < 1e-2).all()):
+def check_probabilities(adapter: Any, logits: Tensor) -> None:
+    """Warn if logits are probabilities; called once, because it waits for a GPU."""
+    if bool((logits >= 0).all() & ((logits.sum(1) - 1).abs() < 1e-2).all()):
         adapter._warn_once("probabilities", f"The outputs of the model sum to 1, as probabilities do. {PROBABILITIES}")
-    # On a GPU the check would wait for the step.
-    if "not finite" in adapter._warned or logits.device.type != "cpu" or bool(logits.isfinite().all()):
-        return
-    adapter._warn_once(
-        "not finite",
-        "The model produced NaN or infinite logits, and may already have been updated on this batch. Call "
-        "adapter.reset() to return to the source model, or load a state saved earlier. Check the input images and "
-        "the learning rate.",
-    )

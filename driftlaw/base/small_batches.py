@@ -140,6 +140,11 @@ class CollectingWindow(ImageWindow):
             return batch
         return torch.cat([self.recent.to(batch), batch])
 
+    def collected(self, batch: Tensor) -> Tensor | None:
+        """Return the images since the last update with a small batch, if they are enough for an update, else None."""
+        pending = self.pending if self.images.shape[1:] == batch.shape[1:] else 0
+        return torch.cat([self.images[:pending], batch]) if pending + len(batch) >= self.target else None
+
     def append(self, batch: Tensor) -> None:
         """Add the images of a batch. A full batch, and images of another shape, replace all."""
         small = self.is_small(batch)
@@ -149,15 +154,8 @@ class CollectingWindow(ImageWindow):
         end = min(start + len(batch), self.size)
         self.images[start:end] = batch[start - end :]
         self.filled = max(end, self.filled) if small else end
-        self.pending = end if small else 0
+        self.pending = end if small and end < self.target else 0
         self.outdated = not small or not self.stored_everywhere
-
-    def collected(self) -> Tensor | None:
-        """Return the images since the last update if they are enough for another one, else None."""
-        if self.pending < self.target:
-            return None
-        count, self.pending = self.pending, 0
-        return self.images[:count].clone()
 
     def clear(self) -> None:
         """Remove all images."""

@@ -14,6 +14,7 @@ from driftlaw.base.small_batches import ImageWindow
 from driftlaw.errors import UsageError, warn_user
 from driftlaw.execution import Executor
 from driftlaw.execution.locks import ForkSafeRLock
+from driftlaw.guard import Guard
 
 
 class AdapterState(nn.Module):
@@ -23,6 +24,7 @@ class AdapterState(nn.Module):
     model: nn.Module
     config: Any
     window: ImageWindow | None
+    guard: Guard | None
     steps: int
     trainable_names: list[str]
     _executor: Executor
@@ -74,6 +76,7 @@ class AdapterState(nn.Module):
             "steps": self.steps,
             "optimizers": {name: value.state_dict() for name, value in attributes_of_type(self, Optimizer).items()},
             "generators": {name: value.get_state() for name, value in generators.items()},
+            **({} if self.guard is None else {"guard": self.guard.state_dict()}),
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -86,6 +89,8 @@ class AdapterState(nn.Module):
         self._count_steps_on_device()
         for name, generator in attributes_of_type(self, torch.Generator).items():
             generator.set_state(state["generators"][name].cpu())
+        if self.guard is not None and "guard" in state:
+            self.guard.load_state_dict(state["guard"])
 
     def state_dict(  # type: ignore[override]
         self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False

@@ -21,11 +21,25 @@ from driftlaw.base.state import AdapterState, attributes_of_type
 from driftlaw.base.types import StepOutput
 from driftlaw.errors import warn_user
 from driftlaw.execution import Plan
+from driftlaw.guard import Transaction
+from driftlaw.guard.transaction import PendingFlags, TensorCopies
+
+
+class NotFiniteError(Exception):
+    """The logits of some images of a batch are not finite; the step was undone."""
+
+
+def check_finite(logits: Tensor) -> None:
+    """Raise NotFiniteError if logits on a CPU are not finite."""
+    if logits.device.type == "cpu" and not bool(logits.isfinite().all()):
+        raise NotFiniteError
 
 
 class AdapterSteps(AdapterState):
     """How an adapter runs the hooks of its method on a batch. ``Adapter`` has the public calls."""
 
+    _transaction: Transaction
+    _updates: PendingFlags
     draw: Callable[[Tensor], Plan]
     update: Callable[[Tensor, Plan], StepOutput]
     forward_logits: Callable[[Tensor], Tensor]
@@ -43,41 +57,68 @@ class AdapterSteps(AdapterState):
     def _is_small(self, images: Tensor) -> bool:
         return isinstance(self.window, CollectingWindow) and self.window.is_small(images)
 
-    def _step(self, images: Tensor) -> StepOutput:
+    def _attempt(self, images: Tensor) -> StepOutput:
+        """Predict a batch and update the model. If this fails, nothing has changed.
+
+        Raises:
+            NotFiniteError: the logits of some images are not finite. On a GPU they are not checked, because that would
+                wait for the step; the update is undone there as well.
+        """
+        if self._is_small(images):
+            return self._collect(images)
         output: StepOutput = self._run(self._update_or_predict, images)
+        if not isinstance(output, StepOutput):  # of a user's method
+            return output
+        if isinstance(self.window, ImageWindow) and not isinstance(self.window, CollectingWindow):
+            output = StepOutput(output.logits[-len(images) :], output.diagnostics)
+        check_finite(output.logits)
         if self.window is not None:
             self.window.append(images)
-        if self.window is None or isinstance(self.window, CollectingWindow):
-            return output
-        return StepOutput(output.logits[-len(images) :], output.diagnostics)
+        return output
 
     def _collect(self, images: Tensor) -> StepOutput:
         """Predict a small batch with running statistics, and update the model if enough images were collected."""
-        window = cast("CollectingWindow", self.window)
-        with torch.no_grad():
-            logits = self._run(partial(self._predict_small, update_statistics=True), images)[-len(images) :]
+        window, before = cast("CollectingWindow", self.window), TensorCopies()
+        statistics = {name: value for name, value in window.named_buffers() if name != "images"}
+        before.save(statistics)
+        try:
+            with torch.no_grad():
+                logits = self._run(partial(self._predict_small, update_statistics=True), images)[-len(images) :]
+            check_finite(logits)
+            collected = window.collected(images)
+            diagnostics = {} if collected is None else self._run(self._update_or_predict, collected).diagnostics
+        except BaseException:
+            before.restore(statistics)
+            raise
         window.append(images)
-        collected = window.collected()
-        return StepOutput(
-            logits, {} if collected is None else self._run(self._update_or_predict, collected).diagnostics
-        )
+        return StepOutput(logits, diagnostics)
 
     def _update_or_predict(self, images: Tensor) -> StepOutput:
         least = getattr(self.config, "minimum_batch", 1)
         if len(images) < least:
             what = "The batch with its window" if type(self.window) is ImageWindow else "The batch"
             return self._predict_only(images, f"{what} has {len(images)} images, fewer than minimum_batch={least}.")
+        if self.guard is not None:
+            self._transaction.set_scale(self.guard.scale, images.device)
         try:
-            output: StepOutput = self._executor.step(self.update, images, self.draw(images), self.model)
+            output, kept = self._executor.step(self._transact, images, self.draw(images), self.model)
         except ValueError as error:
             if not lacks_variance(error):
                 raise
             return self._predict_only(images, "A single value per channel has no variance (feature maps of 1×1).")
         self.steps += 1
+        self._updates.add(kept)
         uses_batch_only = isinstance(self.config, BatchStatsSettings) and self.window is None
         if len(images) == 1 and uses_batch_only and batch_norm_layers(self.model):
             self._warn_once("small batch", "The statistics of a single image are poor. Set statistics='auto'.")
-        return output
+        return cast("StepOutput", output)
+
+    def _transact(self, images: Tensor, plan: Plan) -> tuple[StepOutput, Tensor]:
+        return self._transaction.run(self, partial(self.update, images, plan))
+
+    def uses_batch_statistics(self) -> bool:
+        """Return True if BatchNorm layers of the model use the statistics of the batch."""
+        return any(layer.training for layer in batch_norm_layers(self.model))
 
     @torch.no_grad()
     def _predict_only(self, images: Tensor, reason: str) -> StepOutput:

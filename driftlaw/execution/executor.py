@@ -101,7 +101,7 @@ class Executor:
         def attempt(images: Tensor) -> Any:
             try:
                 return call(images)
-            except Exception:
+            except BaseException:
                 for generator, state in zip(generators, states, strict=True):
                     generator.set_state(state)
                 raise

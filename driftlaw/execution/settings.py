@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, SerializerFunctionWrapHandler, model_serializer
 
+from driftlaw.guard import GuardSettings
 from driftlaw.settings import Settings
 
 
@@ -43,7 +44,7 @@ class ExecutionSettings(InputSettings):
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset(
-        {"mean", "std", "inputs", "precision", "channels_last", "capture", "overlap", "compiled"}
+        {"mean", "std", "inputs", "precision", "channels_last", "capture", "overlap", "compiled", "guard"}
     )
     value_if_absent: ClassVar[Mapping[str, Any]] = {}
 
@@ -61,6 +62,8 @@ class ExecutionSettings(InputSettings):
     compiled: bool = False
     """Compile the model with torch.compile. This takes seconds to a minute for every new batch size. A model that
     cannot be compiled runs eagerly, with a warning."""
+    guard: bool | GuardSettings = False
+    """Keep bad images out, undo harmful updates, and check the adapter against the source model. True, or settings."""
 
     @model_serializer(mode="wrap")
     def _omit_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

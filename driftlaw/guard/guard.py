@@ -1,0 +1,270 @@
+"""Guard: watches the updates of one adapter, and undoes, shrinks or stops them when they do harm."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from driftlaw.errors import UsageError
+from driftlaw.guard.monitors import Check, compare, mean_entropy
+from driftlaw.guard.settings import GuardSettings
+from driftlaw.guard.snapshots import SnapshotFolder
+from driftlaw.guard.transaction import TensorCopies, changing_tensors
+
+CHECKS = 4  # checks whose mean decides
+ENTROPIES = 8  # steps with which the entropy of a step is compared
+ENTROPY_FACTOR = 1.25
+SOURCE_STEPS = 8  # between two checks while the source model predicts
+REJECTED = 3  # updates in a row that are undone before the next action
+SMALLEST_SCALE = 2.0**-20
+
+
+@dataclass(frozen=True)
+class GuardEvent:
+    """An action of the guard.
+
+    Attributes:
+        step: number of the step after which it was taken.
+        action: ``skip_image``, ``skip_update``, ``shrink_updates``, ``stored_statistics``, ``batch_statistics``,
+            ``restore_snapshot``, ``return_to_source`` or ``grow_updates``.
+        reason: why, in words.
+    """
+
+    step: int
+    action: str
+    reason: str
+
+
+class Guard:
+    """The guard of one adapter: ``driftlaw.adapt(model, guard=True).guard``.
+
+    Every update is a transaction (``driftlaw.guard.transaction``). Checks compare the adapter with the source model on
+    a sample of recent images. The mean of the last four decides.
+
+    Args:
+        settings: the settings.
+
+    Attributes:
+        scale: factor of all updates; 1 unless there was an alarm.
+        mode: ``adapt``, or ``source`` while the source model predicts.
+        counts: number of actions by name.
+        events: the last 1,000 actions.
+        step_events: the actions of the last step.
+    """
+
+    def __init__(self, settings: GuardSettings) -> None:
+        self.settings = settings
+        self.enabled = True  # False while costs are counted
+        self.folder = SnapshotFolder(settings.snapshots, settings.keep) if settings.snapshots else None
+        self.canary: tuple[Tensor, Tensor] | None = None
+        self.counts: Counter[str] = Counter()
+        self.events: deque[GuardEvent] = deque(maxlen=1000)
+        self.step_events: list[GuardEvent] = []
+        self._clear()
+
+    def _clear(self) -> None:
+        self.mode, self.scale = "adapt", 1.0
+        self.checks: list[Check] = []  # the last ones
+        self.images = self.next_check = self.rejected = self.alarms = self.healthy = 0
+        self.recovery = self.settings.recovery
+        self.good = TensorCopies()
+        self._sample: list[Tensor] = []
+        self._logits: list[Tensor] = []
+        self._entropies: list[Tensor] = []
+        self.canary_limit: float | None = None
+
+    def set_canary(self, images: Tensor, labels: Tensor) -> None:
+        """Score a few labelled images every ``canary_steps`` steps; too many errors are an alarm.
+
+        Args:
+            images: as the adapter receives them.
+            labels: (n,), the classes.
+        """
+        if len(images) != len(labels) or not len(images):
+            raise UsageError(f"Expected images and as many labels, found {len(images)} and {len(labels)}.")
+        self.canary, self.canary_limit = (images, labels), None
+
+    # --- state ---------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as plain data and tensors; settings and the canary are not part of it."""
+        return {
+            "numbers": {
+                "mode": self.mode,
+                "scale": self.scale,
+                "images": self.images,
+                "next_check": self.next_check,
+                "rejected": self.rejected,
+                "alarms": self.alarms,
+                "healthy": self.healthy,
+                "recovery": self.recovery,
+            },
+            "checks": [list(check) for check in self.checks],
+            "counts": dict(self.counts),
+            "events": [asdict(event) for event in self.events],
+            "good": dict(self.good.copies),
+            "sample": list(self._sample),
+            "logits": list(self._logits),
+            "entropies": list(self._entropies),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from what ``state_dict`` returned."""
+        self._clear()
+        vars(self).update(state["numbers"])
+        self.checks = [Check(*values) for values in state["checks"]]
+        self.counts = Counter(state["counts"])
+        self.events = deque((GuardEvent(**event) for event in state["events"]), maxlen=1000)
+        self.step_events = []
+        self.good.copies = {name: value.clone() for name, value in state["good"].items()}
+        self._sample, self._logits, self._entropies = (list(state[name]) for name in ("sample", "logits", "entropies"))
+
+    # --- steps ---------------------------------------------------------------------------------------------------
+
+    def report(self, adapter: Any, action: str, reason: str) -> None:
+        """Count an action, keep it, and tell the callbacks that have a method ``on_guard_event``."""
+        event = GuardEvent(adapter.steps, action, reason)
+        self.counts[action] += 1
+        self.events.append(event)
+        self.step_events.append(event)
+        for callback in tuple(adapter.callbacks):
+            if hasattr(callback, "on_guard_event"):
+                callback.on_guard_event(adapter, event)
+
+    def note_update(self, adapter: Any, accepted: bool) -> None:
+        """Receive whether an update was kept; updates that are undone again and again are made smaller."""
+        if accepted:
+            self.rejected = 0
+            return
+        self.rejected += 1
+        self.report(adapter, "skip_update", "The update was not finite, or larger than max_update.")
+        if self.rejected % REJECTED == 0:
+            self._shrink(adapter, f"{self.rejected} updates in a row were undone.")
+
+    def after_step(self, adapter: Any, images: Tensor, logits: Tensor) -> None:
+        """Check the adapter if a check is due.
+
+        Args:
+            adapter: the adapter.
+            images: (n, c, h, w) in [0, 1] of the step.
+            logits: (n, classes) that the adapter returned for them.
+        """
+        if not self.enabled:
+            return
+        size = self.settings.sample
+        if len(images) >= size // 2:
+            self._sample, self._logits = [], []
+        stride = max(1, len(images) // size)
+        self._sample = [*self._sample, images[::stride][:size].detach().clone()]
+        self._logits = [*self._logits, logits[::stride][:size].detach().clone()]
+        collected = sum(map(len, self._sample))
+        self.images += len(images)
+        if collected >= size // 2 and (self.images >= self.next_check or self._entropy_rose()):
+            self._check(adapter)
+        if collected >= size // 2:
+            self._sample, self._logits = [], []
+        self._entropies = [*self._entropies[-ENTROPIES:], mean_entropy(logits)]
+        if self.canary is not None and self.settings.canary_steps and adapter.steps % self.settings.canary_steps == 0:
+            self._score_canary(adapter)
+        if self.folder is not None and adapter.steps and adapter.steps % self.settings.snapshot_steps == 0:
+            self.folder.save(adapter.steps, adapter.state_dict())
+
+    def _entropy_rose(self) -> bool:
+        """Return True if the entropy of the last step is far above that of the steps before.
+
+        The entropy of the current step is not used, because a GPU may not have computed it yet.
+        """
+        *before, last = [float(value) for value in self._entropies] or [0.0]
+        return len(before) == ENTROPIES and last > ENTROPY_FACTOR * fmean(before)
+
+    def _check(self, adapter: Any) -> None:
+        images, logits = torch.cat(self._sample), torch.cat(self._logits)
+        stored = adapter.source_logits(images)
+        batch = adapter.source_logits(images, batch_statistics=True) if adapter.uses_batch_statistics() else None
+        check = compare(logits, stored, batch)
+        self.checks = [*self.checks, check][-CHECKS:]
+        failed = self._problems(check)
+        interval = SOURCE_STEPS * len(images) if self.mode == "source" else self.images // 2
+        self.next_check = self.images + (0 if failed else min(interval, self.settings.check_images))
+        problems = self._problems(Check(*map(fmean, zip(*self.checks, strict=True)))) if failed else {}
+        if self.mode == "source":
+            if len(self.checks) == CHECKS and fmean(one.skew for one in self.checks) < 0.6 * self.settings.max_skew:
+                self.mode = "adapt"
+                self.report(adapter, "batch_statistics", "Recent images have enough classes for batch statistics.")
+        elif problems and len(self.checks) == CHECKS:
+            self._act(adapter, problems)
+        elif not failed:
+            self.alarms = 0
+            self.good.save(changing_tensors(adapter))
+            self._recover(adapter)
+
+    def _problems(self, check: Check) -> dict[str, str]:
+        settings = self.settings
+        found = {
+            "skew": (check.skew > settings.max_skew, f"skew {check.skew:.2f} > {settings.max_skew}"),
+            "agreement": (
+                check.agreement < settings.min_agreement,
+                f"agreement {check.agreement:.2f} < {settings.min_agreement}",
+            ),
+            "classes": (check.classes < settings.min_classes, f"classes {check.classes:.2f} < {settings.min_classes}"),
+        }
+        return {name: text for name, (fails, text) in found.items() if fails}
+
+    def _act(self, adapter: Any, problems: dict[str, str]) -> None:
+        """Stop updates if batch statistics are the problem; otherwise shrink them and go back."""
+        self.checks = []
+        if "skew" in problems:
+            self.mode = "source"
+            self.report(adapter, "stored_statistics", problems["skew"])
+            self._go_back(adapter, problems["skew"])
+            return
+        self._alarm(adapter, ", ".join(problems.values()))
+
+    def _alarm(self, adapter: Any, reason: str) -> None:
+        self.alarms += 1
+        self._shrink(adapter, reason)
+        self._go_back(adapter, reason)
+
+    def _go_back(self, adapter: Any, reason: str) -> None:
+        """Return to the state of the last check without a problem, or to the source if that did not help."""
+        tensors = changing_tensors(adapter)
+        if self.alarms <= 1 and self.good.copies:
+            self.good.restore(tensors)
+            self.report(adapter, "restore_snapshot", reason)
+            return
+        source = TensorCopies()
+        source.copies = adapter._initial_state["tensors"]
+        source.restore(tensors)
+        self.good = TensorCopies()
+        self.report(adapter, "return_to_source", reason)
+
+    def _shrink(self, adapter: Any, reason: str) -> None:
+        self.healthy, self.recovery = 0, 2 * self.recovery
+        if self.scale > SMALLEST_SCALE:
+            self.scale *= self.settings.shrink
+            self.report(adapter, "shrink_updates", reason)
+
+    def _recover(self, adapter: Any) -> None:
+        self.healthy += 1
+        if self.scale < 1 and self.healthy >= self.recovery:
+            self.healthy, self.scale = 0, min(1.0, 2 * self.scale)
+            self.report(adapter, "grow_updates", f"{self.recovery} checks in a row found no problem.")
+
+    def _score_canary(self, adapter: Any) -> None:
+        assert self.canary is not None
+        images, labels = self.canary
+
+        def error(logits: Tensor) -> float:
+            return float((logits.argmax(1) != labels.to(logits.device)).double().mean())
+
+        if self.canary_limit is None:
+            source = adapter.source_logits(adapter.inputs.to_unit(images, adapter.model))
+            self.canary_limit = error(source) + self.settings.canary_margin
+        found = error(adapter.predict(images))
+        if found > self.canary_limit:
+            self._alarm(adapter, f"error on the canary {found:.2f} > {self.canary_limit:.2f}")

@@ -1,0 +1,76 @@
+"""Monitors of the guard: what two predictions of the same images say about an adapter, without labels."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+SPREAD_WEIGHT = 0.3  # of the second term of the skew; chosen on the held-out corruptions
+
+
+class Check(NamedTuple):
+    """Result of one check.
+
+    Attributes:
+        skew: how much batch statistics harm the source model, see ``skew``; 0 without batch statistics.
+        agreement: share of the reference model's confident predictions that the adapter shares.
+        classes: effective number of classes that the adapter predicts, divided by that of the reference model.
+    """
+
+    skew: float
+    agreement: float
+    classes: float
+
+
+def mean_entropy(logits: Tensor) -> Tensor:
+    """Return the mean entropy of predictions, in nats."""
+    return torch.special.entr(logits.softmax(1)).sum(1).mean()
+
+
+def log_effective_classes(logits: Tensor) -> Tensor:
+    """Return the entropy of the mean prediction: the logarithm of the number of classes that are predicted."""
+    return torch.special.entr(logits.softmax(1).mean(0)).sum()
+
+
+def skew(stored: Tensor, batch: Tensor) -> Tensor:
+    """Return how much batch statistics harm predictions; above 0.25 the images have too few classes for them.
+
+    Normalisation with the statistics of images of few classes removes what these have in common. Predictions are then
+    less certain than with stored statistics, and spread over more classes. With the mean entropy H and the entropy G of
+    the mean prediction, the skew is
+
+        (H_batch − H_stored) + 0.3·(G_batch − G_stored),    times log 10 / log K for K classes.
+
+    Batches of many classes have values up to 0.1 on the held-out corruptions, batches of one class 0.3 to 1.1.
+
+    Args:
+        stored: logits of the source model with its stored statistics, (n, K).
+        batch: logits of the source model for the same images with batch statistics, (n, K).
+    """
+    certainty = mean_entropy(batch) - mean_entropy(stored)
+    spread = log_effective_classes(batch) - log_effective_classes(stored)
+    return (certainty + SPREAD_WEIGHT * spread) * (math.log(10) / math.log(stored.shape[1]))
+
+
+def confident_agreement(logits: Tensor, reference: Tensor) -> Tensor:
+    """Return the share of equal predictions among the half of the images of which the reference is most certain."""
+    half = reference.softmax(1).amax(1).argsort(descending=True)[: -(-len(reference) // 2)]
+    return (logits.argmax(1) == reference.argmax(1))[half].float().mean()
+
+
+def compare(logits: Tensor, stored: Tensor, batch: Tensor | None) -> Check:
+    """Return the result of a check; reads values back to the host once.
+
+    Args:
+        logits: of the adapter, for a sample of recent images.
+        stored: of the source model with its stored statistics.
+        batch: of the source model with batch statistics, which is then the reference; None: ``stored`` is.
+    """
+    reference = stored if batch is None else batch
+    values = [
+        logits.new_zeros(()) if batch is None else skew(stored, batch),
+        confident_agreement(logits, reference),
+        (log_effective_classes(logits) - log_effective_classes(reference)).exp(),
+    ]
+    return Check(*torch.stack([value.double() for value in values]).tolist())

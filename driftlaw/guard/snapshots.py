@@ -1,0 +1,47 @@
+"""Snapshots on disk: the last states of an adapter, written atomically."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from driftlaw.errors import warn_user
+from driftlaw.files import atomic_path
+
+
+class SnapshotFolder:
+    """A folder with the last states of one adapter, one file per state, named by its number of steps.
+
+    Args:
+        folder: the folder; created with the first state.
+        keep: number of states that are kept.
+    """
+
+    def __init__(self, folder: str | Path, keep: int) -> None:
+        self.folder, self.keep = Path(folder), keep
+
+    def paths(self) -> list[Path]:
+        """Return the files, oldest first."""
+        return sorted(path for path in self.folder.glob("step-*.pt") if path.stem[5:].isdecimal())
+
+    def save(self, steps: int, state: Mapping[str, Any]) -> Path:
+        """Write a state and delete those that are too old. A file is complete or does not exist."""
+        path = self.folder / f"step-{steps:012d}.pt"
+        with atomic_path(path) as temporary:
+            torch.save(state, temporary)
+        for old in self.paths()[: -self.keep]:
+            old.unlink(missing_ok=True)
+        return path
+
+    def load_into(self, adapter: Any) -> Path | None:
+        """Load the newest state that can be read and fits, and return its file; None if there is no state."""
+        for path in reversed(self.paths()):
+            try:
+                state = torch.load(path, map_location=next(adapter.parameters()).device, weights_only=True)
+                adapter.load_state_dict(state)
+            except Exception as error:  # torch raises many types for a damaged file
+                warn_user(f"{path} cannot be used ({str(error).partition(chr(10))[0]}). An older state is tried.")
+                continue
+            return path
+        return None

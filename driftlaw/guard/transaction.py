@@ -1,0 +1,174 @@
+"""Transactions: an update of an adapter takes place completely, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+def changing_tensors(adapter: Any) -> dict[str, Tensor]:
+    """Return what a step may change, by name: parameters, buffers, and the moments of optimizers.
+
+    Frozen parameters of the model and the images of the window are left out.
+    """
+    model: nn.Module = adapter.model
+    frozen = {f"model.{name}" for name, value in model.named_parameters() if not value.requires_grad}
+    named = [*adapter.named_parameters(), *adapter.named_buffers()]
+    tensors = {name: value.detach() for name, value in named if name not in frozen and name != "window.images"}
+    for attribute, optimizer in vars(adapter).items():
+        if isinstance(optimizer, Optimizer):
+            for index, parameter in enumerate(_parameters(optimizer)):
+                for name, value in optimizer.state.get(parameter, {}).items():
+                    if isinstance(value, Tensor):
+                        tensors[f"{attribute}.{index}.{name}"] = value
+    return tensors
+
+
+def _parameters(optimizer: Optimizer) -> list[Tensor]:
+    return [value for group in optimizer.param_groups for value in group["params"]]
+
+
+class TensorCopies:
+    """Copies of tensors, by name, that can be put back in place."""
+
+    def __init__(self) -> None:
+        self.copies: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def save(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy the tensors, into the memory of earlier copies where they have the same shape."""
+        kept = {name: self.copies.get(name) for name in tensors}
+        fits = {
+            name: copy is not None and (copy.shape, copy.dtype, copy.device) == (value.shape, value.dtype, value.device)
+            for (name, value), copy in zip(tensors.items(), kept.values(), strict=True)
+        }
+        self.copies = {name: kept[name] if fits[name] else torch.empty_like(tensors[name]) for name in tensors}  # type: ignore[misc]
+        if tensors:
+            torch._foreach_copy_(list(self.copies.values()), list(tensors.values()))
+
+    @torch.no_grad()
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put the copies back. Tensors without a copy, such as moments that were created since, become 0."""
+        for name, value in tensors.items():
+            copy = self.copies.get(name)
+            if copy is None:
+                value.zero_()
+            elif copy.shape == value.shape:
+                value.copy_(copy)
+            else:  # a buffer that got its size from a batch
+                value.resize_(copy.shape).copy_(copy)
+
+
+class Transaction:
+    """Runs updates of one adapter. An update whose result is not finite, or that raises an exception, is undone.
+
+    Attributes:
+        max_update: largest norm of an update, relative to the norm of the updated parameters; None: any.
+        scale: factor of every update, a scalar on the device of the adapter; None: 1.
+    """
+
+    def __init__(self, max_update: float | None = None) -> None:
+        self.max_update = max_update
+        self.scale: Tensor | None = None
+        self._host_scale = 1.0
+        self._copies = TensorCopies()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Transaction:
+        return Transaction(self.max_update)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Transaction, (self.max_update,)
+
+    def set_scale(self, scale: float, device: torch.device) -> None:
+        """Set the factor of all later updates. On a GPU it is one tensor, because captured steps read it."""
+        if scale == 1 and device.type == "cpu":
+            self.scale = None
+        elif self.scale is None or self.scale.device != device:
+            self.scale = torch.tensor(scale, device=device)
+        elif scale != self._host_scale:
+            self.scale.fill_(scale)
+        self._host_scale = scale
+
+    def run(self, adapter: Any, update: Callable[[], Any]) -> tuple[Any, Tensor]:
+        """Return the output of an update, and a bool scalar: whether it was kept. Nothing is read back from a GPU."""
+        before = changing_tensors(adapter)
+        self._copies.save(before)
+        try:
+            output = update()
+        except BaseException:
+            self.undo(adapter, before)
+            raise
+        if not hasattr(output, "logits"):  # the step of a user's method; the caller checks its output
+            return output, torch.ones((), dtype=torch.bool)
+        with torch.no_grad():
+            after = changing_tensors(adapter)
+            accepted = self._judge(adapter, after, output.logits)
+            if not accepted.is_cuda:
+                if not accepted:
+                    self._copies.restore(after)
+            else:
+                for name, value in after.items():
+                    copy = self._copies.copies.get(name)
+                    value.copy_(torch.where(accepted, value, 0 if copy is None else copy))
+        return output, accepted
+
+    def undo(self, adapter: Any, before: Mapping[str, Tensor]) -> None:
+        """Return to the tensors before an update that raised an exception; moments that it created are removed."""
+        self._copies.restore(before)
+        with_moments = {name.rpartition(".")[0] for name in before}
+        for attribute, optimizer in vars(adapter).items():
+            if isinstance(optimizer, Optimizer):
+                for index, parameter in enumerate(_parameters(optimizer)):
+                    if f"{attribute}.{index}" not in with_moments:
+                        optimizer.state.pop(parameter, None)
+        adapter.zero_grad(set_to_none=True)
+
+    def _judge(self, adapter: Any, after: Mapping[str, Tensor], logits: Tensor) -> Tensor:
+        """Scale the update, and return whether its result is finite and its norm small enough."""
+        updated = [name for name in (f"model.{name}" for name in adapter.trainable_names) if name in after]
+        values, copies = [after[name] for name in updated], [self._copies.copies[name] for name in updated]
+        if self.scale is not None:
+            for value, copy in zip(values, copies, strict=True):
+                value.copy_(torch.lerp(copy, value, self.scale.to(value.dtype)))
+        floats = [value for value in after.values() if value.is_floating_point() and value.numel()]
+        largest = [value.double() for value in torch._foreach_norm(floats, torch.inf)] if floats else []
+        accepted = torch.stack([*largest, logits.abs().amax().double()]).isfinite().all()
+        if self.max_update is not None and values:
+            change, size = (
+                torch.stack([norm.double() for norm in torch._foreach_norm(tensors)]).norm()
+                for tensors in (torch._foreach_sub(values, copies), copies)
+            )
+            accepted &= change <= self.max_update * size
+        return accepted
+
+
+class PendingFlags:
+    """Results of updates that a GPU may not have computed yet; they are read when they are there."""
+
+    def __init__(self) -> None:
+        self._flags: list[tuple[Any, Tensor]] = []
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PendingFlags:
+        return PendingFlags()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PendingFlags, ()
+
+    def add(self, flag: Tensor) -> None:
+        """Add a bool scalar."""
+        if not flag.is_cuda:
+            self._flags.append((None, flag))
+            return
+        on_host = torch.empty((), dtype=torch.bool, pin_memory=True).copy_(flag, non_blocking=True)
+        ready = torch.cuda.Event()
+        ready.record()
+        self._flags.append((ready, on_host))
+
+    def take(self) -> list[bool]:
+        """Return and remove the values that are there, oldest first."""
+        count = next((i for i, (ready, _) in enumerate(self._flags) if ready and not ready.query()), len(self._flags))
+        taken, self._flags = self._flags[:count], self._flags[count:]
+        return [bool(flag) for _, flag in taken]
