@@ -20,7 +20,10 @@ RECENT = 10  # steps over which a summary averages
 
 
 class Callback(Protocol):
-    """What ``Adapter.add_callback`` expects: any object with these two methods."""
+    """What ``Adapter.add_callback`` expects: any object with these two methods.
+
+    If it also has a method ``on_guard_event(adapter, event)``, the guard calls it with every ``GuardEvent``.
+    """
 
     def on_step(self, adapter: Any, output: StepOutput) -> None:
         """Receive the output of a finished step; ``adapter.steps`` is its number. Reading a value waits for a GPU."""
@@ -123,10 +126,14 @@ class MonitoredState(AdapterState):
         """Context manager in which steps are not measured, call no callbacks and do not count for ``summary``."""
         before = self.monitor, self.callbacks, self._history
         self.monitor, self.callbacks, self._history = Monitor(every=0), CallbackList(), History()
+        if self.guard is not None:
+            self.guard.enabled = False
         try:
             yield
         finally:
             self.monitor, self.callbacks, self._history = before
+            if self.guard is not None:
+                self.guard.enabled = True
 
     def finish_step(self, images: Tensor, output: StepOutput, *, updated: bool) -> StepOutput:
         """Return the output of a step with the diagnostics of every method, and call the callbacks with it."""
@@ -173,6 +180,8 @@ class MonitoredState(AdapterState):
                 parameters=sum(value.numel() for value in parameters),
                 statistics=statistics if training else "no BatchNorm layers",
             )
+            if self.guard is not None:
+                summary["guard"] = dict(self.guard.counts)
             if adapted and self.steps:
                 distances = dict(zip(self.trainable_names, self.layer_distances().tolist(), strict=True))
                 finite = {name: value for name, value in distances.items() if value < float("inf")}
@@ -216,6 +225,9 @@ class Summary(dict[str, Any]):
         if self.get("largest_distances"):
             largest = ", ".join(f"{name} {value:.2%}" for name, value in self["largest_distances"].items())
             lines.append(f"largest distances from the source model: {largest}")
+        if "guard" in self:
+            actions = ", ".join(f"{count} {name}" for name, count in self["guard"].items()) or "no action"
+            lines.append(f"guard: {actions}")
         return "\n".join(lines).format(**self)
 
     __str__ = __repr__

@@ -68,7 +68,7 @@ def like_model_output(adapter: Any, images: Tensor, logits: Tensor) -> Any:
     if OUTPUT_EXAMPLE not in vars(model):  # the model has only run compiled so far
         probe = copy.deepcopy(model).eval()
         with torch.no_grad():
-            probe._call_impl(adapter.inputs.to_unit(images, model))
+            probe._call_impl(adapter.inputs.to_unit(images, model, check_values=False))
         vars(model)[OUTPUT_EXAMPLE] = vars(probe)[OUTPUT_EXAMPLE]
     return replace_logits(vars(model)[OUTPUT_EXAMPLE], to_given_dtype(logits, model))
 

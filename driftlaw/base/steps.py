@@ -1,7 +1,7 @@
 """Steps of an adapter: full batches, small batches that are collected, and predictions without an update."""
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from driftlaw.base.small_batches import (
     lacks_variance,
     stored_statistics,
 )
-from driftlaw.base.state import AdapterState, attributes_of_type
+from driftlaw.base.state import AdapterState, attributes_of_type, restore, snapshot
 from driftlaw.base.types import StepOutput
 from driftlaw.errors import warn_user
 from driftlaw.execution import Plan
@@ -71,7 +71,6 @@ class AdapterSteps(AdapterState):
             return output
         if isinstance(self.window, ImageWindow) and not isinstance(self.window, CollectingWindow):
             output = StepOutput(output.logits[-len(images) :], output.diagnostics)
-        check_finite(output.logits)
         if self.window is not None:
             self.window.append(images)
         return output
@@ -85,13 +84,19 @@ class AdapterSteps(AdapterState):
             with torch.no_grad():
                 logits = self._run(partial(self._predict_small, update_statistics=True), images)[-len(images) :]
             check_finite(logits)
-            collected = window.collected(images)
-            diagnostics = {} if collected is None else self._run(self._update_or_predict, collected).diagnostics
+            diagnostics = self._update_on(window.collected(images))
         except BaseException:
             before.restore(statistics)
             raise
         window.append(images)
         return StepOutput(logits, diagnostics)
+
+    def _update_on(self, collected: Tensor | None) -> Mapping[str, Tensor | float]:
+        """Update the model on collected images, if there are any; returns diagnostics."""
+        try:
+            return {} if collected is None else self._run(self._update_or_predict, collected).diagnostics
+        except NotFiniteError:  # of images whose predictions were finite when they arrived
+            return {}
 
     def _update_or_predict(self, images: Tensor) -> StepOutput:
         least = getattr(self.config, "minimum_batch", 1)
@@ -101,7 +106,10 @@ class AdapterSteps(AdapterState):
         if self.guard is not None:
             self._transaction.set_scale(self.guard.scale, images.device)
         try:
-            output, kept = self._executor.step(self._transact, images, self.draw(images), self.model)
+            with self._undo_first_step():
+                output, kept = self._executor.step(self._transact, images, self.draw(images), self.model)
+                if isinstance(output, StepOutput):
+                    check_finite(output.logits)
         except ValueError as error:
             if not lacks_variance(error):
                 raise
@@ -113,8 +121,27 @@ class AdapterSteps(AdapterState):
             self._warn_once("small batch", "The statistics of a single image are poor. Set statistics='auto'.")
         return cast("StepOutput", output)
 
+    @contextmanager
+    def _undo_first_step(self) -> Iterator[None]:
+        """Context manager that restores everything if the first step fails, because its ``draw`` may create state."""
+        if self.steps:
+            yield
+            return
+        before, images = snapshot(self), self.window.get_extra_state() if self.window is not None else {}
+        try:
+            yield
+        except BaseException:
+            restore(self, before)
+            if self.window is not None:
+                self.window.set_extra_state(images)
+            raise
+
     def _transact(self, images: Tensor, plan: Plan) -> tuple[StepOutput, Tensor]:
         return self._transaction.run(self, partial(self.update, images, plan))
+
+    def tensors_before_update(self) -> dict[str, Tensor]:
+        """Return copies of what a step may change, by name, from before the last update; empty before the first."""
+        return self._transaction.before.copies
 
     def uses_batch_statistics(self) -> bool:
         """Return True if BatchNorm layers of the model use the statistics of the batch."""

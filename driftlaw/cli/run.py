@@ -33,6 +33,7 @@ def run(
     overwrite: opt.Overwrite = False,
     checkpoint_seconds: opt.CheckpointSeconds = 30.0,
     metrics: opt.Metrics = None,
+    guard: Annotated[bool, typer.Option("--guard", help="Run all methods under the guard.")] = False,
     dry_run: opt.DryRun = False,
     as_json: opt.AsJson = False,
 ) -> None:
@@ -62,7 +63,7 @@ def run(
     specs = plan_run(
         preset,
         data=data,
-        assignments=set_ or [],
+        assignments=[*(set_ or []), *(["step.guard=true"] if guard else [])],
         limit=limit,
         methods=methods,
         seeds=seeds,

@@ -218,10 +218,15 @@ class _Evaluation:
             **({"not_finite": count} if count else {}),
             **({} if kind == "step" else {"kind": kind}),
             "facts": diagnostics_to_json(output.diagnostics),
+            **({"guard": events} if (events := self._guard_events()) else {}),
             **({} if labels is None else self.metrics.of_batch(output.logits, labels)),
             **cost,
             "timing": {"seconds": timer.seconds},
         }
+
+    def _guard_events(self) -> list[Line]:
+        guard = self.adapter.guard
+        return [{"action": event.action, "reason": event.reason} for event in guard.step_events] if guard else []
 
     def _count_cost(self, images: Tensor, kind: str) -> Line:
         """Count the FLOPs of one step and of one forward pass of the model, and restore the adapter's state.
@@ -254,6 +259,7 @@ class _Evaluation:
             "error_by_domain": {name: round(error, 6) for name, error in so_far.error_by_domain.items()},
             **({"not_finite": so_far.not_finite} if so_far.not_finite else {}),
             **self.metrics.after_stream(lines[0]),
+            **({"guard": dict(self.adapter.guard.counts)} if self.adapter.guard else {}),
             "cost": {**self.costs[kinds[0]], "step_flops_per_image": mean_flops},
             "timing": {
                 "seconds": sum(line["timing"]["seconds"] for line in lines),

@@ -200,7 +200,7 @@ class Guard:
             self._act(adapter, problems)
         elif not failed:
             self.alarms = 0
-            self.good.save(changing_tensors(adapter))
+            self.good.save(adapter.tensors_before_update())  # the checked logits are from before the last update
             self._recover(adapter)
 
     def _problems(self, check: Check) -> dict[str, str]:

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
-from driftlaw.errors import warn_user
+from driftlaw.errors import DriftlawError, warn_user
 from driftlaw.files import atomic_path
+from driftlaw.torch_files import read_torch_file
 
 
 class SnapshotFolder:
@@ -38,10 +39,9 @@ class SnapshotFolder:
         """Load the newest state that can be read and fits, and return its file; None if there is no state."""
         for path in reversed(self.paths()):
             try:
-                state = torch.load(path, map_location=next(adapter.parameters()).device, weights_only=True)
-                adapter.load_state_dict(state)
-            except Exception as error:  # torch raises many types for a damaged file
-                warn_user(f"{path} cannot be used ({str(error).partition(chr(10))[0]}). An older state is tried.")
-                continue
-            return path
+                adapter.load_state_dict(read_torch_file(path, next(adapter.parameters()).device))
+            except DriftlawError as error:
+                warn_user(f"{path} cannot be used: {error} An older state is loaded instead, if there is one.")
+            else:
+                return path
         return None

@@ -68,13 +68,14 @@ class Transaction:
     Attributes:
         max_update: largest norm of an update, relative to the norm of the updated parameters; None: any.
         scale: factor of every update, a scalar on the device of the adapter; None: 1.
+        before: copies of what a step may change, from before the last update.
     """
 
     def __init__(self, max_update: float | None = None) -> None:
         self.max_update = max_update
         self.scale: Tensor | None = None
         self._host_scale = 1.0
-        self._copies = TensorCopies()
+        self.before = TensorCopies()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Transaction:
         return Transaction(self.max_update)
@@ -95,7 +96,7 @@ class Transaction:
     def run(self, adapter: Any, update: Callable[[], Any]) -> tuple[Any, Tensor]:
         """Return the output of an update, and a bool scalar: whether it was kept. Nothing is read back from a GPU."""
         before = changing_tensors(adapter)
-        self._copies.save(before)
+        self.before.save(before)
         try:
             output = update()
         except BaseException:
@@ -108,16 +109,17 @@ class Transaction:
             accepted = self._judge(adapter, after, output.logits)
             if not accepted.is_cuda:
                 if not accepted:
-                    self._copies.restore(after)
+                    self.before.restore(after)
             else:
                 for name, value in after.items():
-                    copy = self._copies.copies.get(name)
+                    copy = self.before.copies.get(name)
                     value.copy_(torch.where(accepted, value, 0 if copy is None else copy))
         return output, accepted
 
     def undo(self, adapter: Any, before: Mapping[str, Tensor]) -> None:
         """Return to the tensors before an update that raised an exception; moments that it created are removed."""
-        self._copies.restore(before)
+        now = changing_tensors(adapter)  # an update may replace a buffer
+        self.before.restore({name: now[name] for name in before})
         with_moments = {name.rpartition(".")[0] for name in before}
         for attribute, optimizer in vars(adapter).items():
             if isinstance(optimizer, Optimizer):
@@ -129,7 +131,7 @@ class Transaction:
     def _judge(self, adapter: Any, after: Mapping[str, Tensor], logits: Tensor) -> Tensor:
         """Scale the update, and return whether its result is finite and its norm small enough."""
         updated = [name for name in (f"model.{name}" for name in adapter.trainable_names) if name in after]
-        values, copies = [after[name] for name in updated], [self._copies.copies[name] for name in updated]
+        values, copies = [after[name] for name in updated], [self.before.copies[name] for name in updated]
         if self.scale is not None:
             for value, copy in zip(values, copies, strict=True):
                 value.copy_(torch.lerp(copy, value, self.scale.to(value.dtype)))
