@@ -35,9 +35,7 @@ class InputConverter:
         self.normalized = self.mean_std is not None and self.inputs != "unit"
         self._range_check = RangeCheck()
 
-    def to_unit(
-        self, images: Any, model: nn.Module, *, check_dtype: bool = True, check_values: bool = True
-    ) -> Tensor:
+    def to_unit(self, images: Any, model: nn.Module, *, check_dtype: bool = True, check_values: bool = True) -> Tensor:
         """Return images in [0, 1]; bytes are divided by 255, normalised images are multiplied by std plus mean.
 
         Args:

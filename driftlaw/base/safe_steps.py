@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from driftlaw.base.inputs import HEADING
+from driftlaw.base.inputs import HEADING, InputConverter
 from driftlaw.base.monitoring import MonitoredState
 from driftlaw.base.outputs import check_probabilities
 from driftlaw.base.steps import AdapterSteps, NotFiniteError
@@ -17,6 +17,8 @@ CONSTANT = 1.5 / 255  # an image whose channels vary by at most one grey level h
 
 class SafeSteps(AdapterSteps, MonitoredState):
     """Steps in which one image cannot spoil the predictions of the others, or of later batches."""
+
+    inputs: InputConverter
 
     def start_guard(self) -> None:
         """Create the guard if the settings ask for it, and what undoes updates; called at construction."""

@@ -51,6 +51,8 @@ def check_state(adapter: Any, state_dict: Mapping[str, Any]) -> list[str]:
             f"The saved state was made with other settings: {', '.join(differing)}. This adapter keeps its own "
             "settings; weights and optimizer moments are loaded."
         )
+    if adapter.guard is not None and "guard" in extra:
+        adapter.guard.read_state(extra["guard"])
     own, given = nn.Module.state_dict(adapter), dict(state_dict)
     for state in (own, given):
         state["_extra_state"] = {key: state["_extra_state"][key] for key in EXTRA_KEYS - {"config"}}

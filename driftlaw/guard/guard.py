@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import ConfigDict, Field, NonNegativeInt, TypeAdapter, ValidationError
 from torch import Tensor
 
 from driftlaw.errors import UsageError
@@ -20,6 +21,7 @@ CHECKS = 4  # checks whose mean decides
 ENTROPIES = 8  # steps with which the entropy of a step is compared
 ENTROPY_FACTOR = 1.25
 SOURCE_STEPS = 8  # between two checks while the source model predicts
+EVENTS = 1000  # that are kept
 REJECTED = 3  # updates in a row that are undone before the next action
 SMALLEST_SCALE = 2.0**-20
 
@@ -38,6 +40,29 @@ class GuardEvent:
     step: int
     action: str
     reason: str
+
+
+@dataclass(frozen=True)
+class GuardState:
+    """The attributes of a guard that are saved with its adapter."""
+
+    __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    mode: Literal["adapt", "source"]
+    scale: Annotated[float, Field(gt=0, le=1)]
+    images: NonNegativeInt
+    next_check: NonNegativeInt
+    rejected: NonNegativeInt
+    alarms: NonNegativeInt
+    healthy: NonNegativeInt
+    recovery: NonNegativeInt
+    checks: list[Check]
+    sample: list[Tensor]
+    logits: list[Tensor]
+    entropies: list[Tensor]
+    good: dict[str, Tensor]
+    counts: dict[str, int]
+    events: list[GuardEvent]
 
 
 class Guard:
@@ -63,7 +88,7 @@ class Guard:
         self.folder = SnapshotFolder(settings.snapshots, settings.keep) if settings.snapshots else None
         self.canary: tuple[Tensor, Tensor] | None = None
         self.counts: Counter[str] = Counter()
-        self.events: deque[GuardEvent] = deque(maxlen=1000)
+        self.events: deque[GuardEvent] = deque(maxlen=EVENTS)
         self.step_events: list[GuardEvent] = []
         self._clear()
 
@@ -73,9 +98,9 @@ class Guard:
         self.images = self.next_check = self.rejected = self.alarms = self.healthy = 0
         self.recovery = self.settings.recovery
         self.good = TensorCopies()
-        self._sample: list[Tensor] = []
-        self._logits: list[Tensor] = []
-        self._entropies: list[Tensor] = []
+        self.sample: list[Tensor] = []
+        self.logits: list[Tensor] = []
+        self.entropies: list[Tensor] = []
         self.canary_limit: float | None = None
 
     def set_canary(self, images: Tensor, labels: Tensor) -> None:
@@ -93,36 +118,29 @@ class Guard:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as plain data and tensors; settings and the canary are not part of it."""
-        return {
-            "numbers": {
-                "mode": self.mode,
-                "scale": self.scale,
-                "images": self.images,
-                "next_check": self.next_check,
-                "rejected": self.rejected,
-                "alarms": self.alarms,
-                "healthy": self.healthy,
-                "recovery": self.recovery,
-            },
-            "checks": [list(check) for check in self.checks],
-            "counts": dict(self.counts),
-            "events": [asdict(event) for event in self.events],
-            "good": dict(self.good.copies),
-            "sample": list(self._sample),
-            "logits": list(self._logits),
-            "entropies": list(self._entropies),
-        }
+        state = {field.name: getattr(self, field.name) for field in fields(GuardState)}
+        plain = {"checks": [list(check) for check in self.checks], "events": [asdict(event) for event in self.events]}
+        return state | plain | {"counts": dict(self.counts), "good": dict(self.good.copies)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def read_state(self, state: Any) -> GuardState:
+        """Return a state that ``state_dict`` returned; nothing changes.
+
+        Raises:
+            UsageError: the state is damaged.
+        """
+        try:
+            return TypeAdapter(GuardState).validate_python(state)
+        except ValidationError:
+            raise UsageError("The state of the guard is damaged. Load a state that was saved earlier.") from None
+
+    def load_state_dict(self, state: Any) -> None:
         """Continue from what ``state_dict`` returned."""
+        given = self.read_state(state)
         self._clear()
-        vars(self).update(state["numbers"])
-        self.checks = [Check(*values) for values in state["checks"]]
-        self.counts = Counter(state["counts"])
-        self.events = deque((GuardEvent(**event) for event in state["events"]), maxlen=1000)
-        self.step_events = []
-        self.good.copies = {name: value.clone() for name, value in state["good"].items()}
-        self._sample, self._logits, self._entropies = (list(state[name]) for name in ("sample", "logits", "entropies"))
+        vars(self).update({field.name: getattr(given, field.name) for field in fields(GuardState)})
+        self.good = TensorCopies()
+        self.good.save(given.good)
+        self.counts, self.events = Counter(given.counts), deque(given.events, maxlen=EVENTS)
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
@@ -158,17 +176,17 @@ class Guard:
             return
         size = self.settings.sample
         if len(images) >= size // 2:
-            self._sample, self._logits = [], []
+            self.sample, self.logits = [], []
         stride = max(1, len(images) // size)
-        self._sample = [*self._sample, images[::stride][:size].detach().clone()]
-        self._logits = [*self._logits, logits[::stride][:size].detach().clone()]
-        collected = sum(map(len, self._sample))
+        self.sample = [*self.sample, images[::stride][:size].detach().clone()]
+        self.logits = [*self.logits, logits[::stride][:size].detach().clone()]
+        collected = sum(map(len, self.sample))
         self.images += len(images)
         if collected >= size // 2 and (self.images >= self.next_check or self._entropy_rose()):
             self._check(adapter)
         if collected >= size // 2:
-            self._sample, self._logits = [], []
-        self._entropies = [*self._entropies[-ENTROPIES:], mean_entropy(logits)]
+            self.sample, self.logits = [], []
+        self.entropies = [*self.entropies[-ENTROPIES:], mean_entropy(logits)]
         if self.canary is not None and self.settings.canary_steps and adapter.steps % self.settings.canary_steps == 0:
             self._score_canary(adapter)
         if self.folder is not None and adapter.steps and adapter.steps % self.settings.snapshot_steps == 0:
@@ -179,11 +197,11 @@ class Guard:
 
         The entropy of the current step is not used, because a GPU may not have computed it yet.
         """
-        *before, last = [float(value) for value in self._entropies] or [0.0]
+        *before, last = [float(value) for value in self.entropies] or [0.0]
         return len(before) == ENTROPIES and last > ENTROPY_FACTOR * fmean(before)
 
     def _check(self, adapter: Any) -> None:
-        images, logits = torch.cat(self._sample), torch.cat(self._logits)
+        images, logits = torch.cat(self.sample), torch.cat(self.logits)
         stored = adapter.source_logits(images)
         batch = adapter.source_logits(images, batch_statistics=True) if adapter.uses_batch_statistics() else None
         check = compare(logits, stored, batch)
@@ -199,7 +217,7 @@ class Guard:
         elif problems and len(self.checks) == CHECKS:
             self._act(adapter, problems)
         elif not failed:
-            self.alarms = 0
+            self.alarms = 0 if self.healthy >= CHECKS else self.alarms
             self.good.save(adapter.tensors_before_update())  # the checked logits are from before the last update
             self._recover(adapter)
 

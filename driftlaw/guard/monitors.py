@@ -25,12 +25,14 @@ class Check(NamedTuple):
 
 def mean_entropy(logits: Tensor) -> Tensor:
     """Return the mean entropy of predictions, in nats."""
-    return torch.special.entr(logits.softmax(1)).sum(1).mean()
+    entropies: Tensor = torch.special.entr(logits.softmax(1)).sum(1)
+    return entropies.mean()
 
 
 def log_effective_classes(logits: Tensor) -> Tensor:
     """Return the entropy of the mean prediction: the logarithm of the number of classes that are predicted."""
-    return torch.special.entr(logits.softmax(1).mean(0)).sum()
+    entropies: Tensor = torch.special.entr(logits.softmax(1).mean(0))
+    return entropies.sum()
 
 
 def skew(stored: Tensor, batch: Tensor) -> Tensor:

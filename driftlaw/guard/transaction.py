@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+
 def changing_tensors(adapter: Any) -> dict[str, Tensor]:
     """Return what a step may change, by name: parameters, buffers, and the moments of optimizers.
 

@@ -12,7 +12,9 @@ from driftlaw.testing.snapshots import differences, state_of
 
 
 def spoil(images, kind):
-    images[[1, 4]] = {"nan": torch.nan, "infinite": torch.inf, "out of range": 17.0, "black": 0.0, "constant": 0.6}[kind]
+    images[[1, 4]] = {"nan": torch.nan, "infinite": torch.inf, "out of range": 17.0, "black": 0.0, "constant": 0.6}[
+        kind
+    ]
     return images
 
 
