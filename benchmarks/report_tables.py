@@ -235,6 +235,7 @@ def _reliability_tables(record: Record) -> Iterator[BenchTable]:
     yield BenchTable(record["bench"], [key.replace("_", " ") for key in keys], lines)
 
 
+RELIABILITY = ("attack", "bad-images", "cost", "fuzz", "kill", "streams")
 TABLES: dict[str, Callable[[Record], Iterable[BenchTable]]] = {
     "step": _step_tables,
     "memory": _memory_tables,
@@ -246,7 +247,7 @@ TABLES: dict[str, Callable[[Record], Iterable[BenchTable]]] = {
     "errors": _error_tables,
     "batch-sizes": _batch_size_tables,
     "compare": _compare_tables,
-    **dict.fromkeys(("reliability-kill", "reliability-fuzz"), _reliability_tables),
+    **{f"reliability-{name}": _reliability_tables for name in RELIABILITY},
 }
 """Functions that make tables, by the value of the record key ``bench``."""
 _MEMORY_HEAD = ("peak MB", "peak / naive LAW")

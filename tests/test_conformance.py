@@ -19,6 +19,8 @@ from driftlaw.testing import CHECKS
 
 OTHER_SETTINGS = [
     ("tent", {"optimizer": "sgd"}),
+    ("tent", {"guard": True}),
+    ("law", {"guard": True}),
     ("law", {"fisher": "per_sample"}),
     ("law", {"moments": "kept", "grouping": "block"}),
     ("law", {"fisher_every": 2, "fisher_settling": 1, "skip_share": 0.8, "augment_every": 2, "recompute": True}),

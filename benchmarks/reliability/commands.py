@@ -2,13 +2,17 @@
 
 import typer
 
+from benchmarks.reliability.attack import attack
+from benchmarks.reliability.bad_images import bad_images
+from benchmarks.reliability.cost import cost
 from benchmarks.reliability.fuzz import fuzz
 from benchmarks.reliability.kill import kill
+from benchmarks.reliability.streams import streams
 
 app = typer.Typer(
-    help="Measure what kills, damaged files and unusual arguments do to driftlaw.",
+    help="Measure what bad images, collapsing streams, attacks, kills and damaged files do to driftlaw.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (fuzz, kill):
+for command in (attack, bad_images, cost, fuzz, kill, streams):
     app.command()(command)
