@@ -136,7 +136,7 @@ def _fits(expected: Any, found: Any, resizable: bool) -> bool:
             return False
         return expected.dtype == found.dtype and (resizable or expected.shape == found.shape)
     if type(expected) in (int, float) and type(found) in (int, type(expected)):
-        return abs(found) < 2**63 and (found >= 0 or expected < 0)  # False for NaN and infinity
+        return bool(abs(found) < 2**63 and (found >= 0 or expected < 0))  # False for NaN and infinity
     return type(expected) is type(found) is not object
 
 
