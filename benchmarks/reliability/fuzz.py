@@ -74,6 +74,8 @@ def fuzz_targets(
         except BrokenProcessPool:
             found = {"calls": 0, "refused": 0, "failures": {f"the process ended (seed {seed + chunks})": {"count": 1}}}
             pool = ProcessPoolExecutor(1, mp_context=context, initializer=_limit_worker)
+        except Exception as error:  # of the target itself: the calls of the other chunks must not be lost
+            found = {"calls": 0, "refused": 0, "failures": {f"the target failed: {error!r}"[:400]: {"count": 1}}}
         chunks += 1
         for key in ("calls", "refused"):
             row[key] += found[key]

@@ -23,7 +23,7 @@ SETTINGS = hypothesis.settings(
 )
 
 
-@pytest.mark.parametrize("name", [name for name in TARGETS if name != "adapt_models"])
+@pytest.mark.parametrize("name", TARGETS)
 def test_calls_return_or_raise_an_error_of_driftlaw(name, tmp_path, monkeypatch):
     monkeypatch.setenv("DRIFTLAW_QUIET", "1")
     checker = Checker()
