@@ -94,8 +94,8 @@ def make_batches(case: str, corruptions: str) -> list[tuple[Tensor, Tensor]]:
         orders = [(images, labels, labels.argsort(stable=True)) for images, labels in read_domains(500, corruptions)]
         return _split([(images[order], labels[order]) for images, labels, order in orders], 50)
     if case == "twenty rounds":
-        return 20 * _split(read_domains(100, corruptions), 50)
-    return _split(read_domains(1000, corruptions), 200)
+        return 20 * _split(read_domains(50, corruptions), 50)
+    return _split(read_domains(600, corruptions), 200)
 
 
 def _split(domains: list[tuple[Tensor, Tensor]], size: int) -> list[tuple[Tensor, Tensor]]:
