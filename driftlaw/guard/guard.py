@@ -172,7 +172,7 @@ class Guard:
             images: (n, c, h, w) in [0, 1] of the step.
             logits: (n, classes) that the adapter returned for them.
         """
-        if not self.enabled:
+        if not self.enabled or not len(images):
             return
         size = self.settings.sample
         if len(images) >= size // 2:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes per value
 
 
 def changing_tensors(adapter: Any) -> dict[str, Tensor]:
@@ -75,7 +77,6 @@ class Transaction:
     def __init__(self, max_update: float | None = None) -> None:
         self.max_update = max_update
         self.scale: Tensor | None = None
-        self._host_scale = 1.0
         self.before = TensorCopies()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Transaction:
@@ -84,15 +85,12 @@ class Transaction:
     def __reduce__(self) -> tuple[Any, ...]:
         return Transaction, (self.max_update,)
 
-    def set_scale(self, scale: float, device: torch.device) -> None:
-        """Set the factor of all later updates. On a GPU it is one tensor, because captured steps read it."""
-        if scale == 1 and device.type == "cpu":
-            self.scale = None
-        elif self.scale is None or self.scale.device != device:
-            self.scale = torch.tensor(scale, device=device)
-        elif scale != self._host_scale:
-            self.scale.fill_(scale)
-        self._host_scale = scale
+    def set_scale(self, scale: float, device: torch.device) -> bool:
+        """Set the factor of all later updates; returns whether it changed, so that captured steps are outdated."""
+        changed = scale != (1.0 if self.scale is None else float(self.scale))
+        if changed:
+            self.scale = None if scale == 1 else torch.tensor(scale, device=device)
+        return changed
 
     def run(self, adapter: Any, update: Callable[[], Any]) -> tuple[Any, Tensor]:
         """Return the output of an update, and a bool scalar: whether it was kept. Nothing is read back from a GPU."""
@@ -108,13 +106,10 @@ class Transaction:
         with torch.no_grad():
             after = changing_tensors(adapter)
             accepted = self._judge(adapter, after, output.logits)
-            if not accepted.is_cuda:
-                if not accepted:
-                    self.before.restore(after)
-            else:
-                for name, value in after.items():
-                    copy = self.before.copies.get(name)
-                    value.copy_(torch.where(accepted, value, 0 if copy is None else copy))
+            if accepted.device.type != "cpu":
+                keep_or_restore(after, self.before.copies, accepted)
+            elif not accepted:
+                self.before.restore(after)
         return output, accepted
 
     def undo(self, adapter: Any, before: Mapping[str, Tensor]) -> None:
@@ -136,16 +131,49 @@ class Transaction:
         if self.scale is not None:
             for value, copy in zip(values, copies, strict=True):
                 value.copy_(torch.lerp(copy, value, self.scale.to(value.dtype)))
-        floats = [value for value in after.values() if value.is_floating_point() and value.numel()]
-        largest = [value.double() for value in torch._foreach_norm(floats, torch.inf)] if floats else []
-        accepted = torch.stack([*largest, logits.abs().amax().double()]).isfinite().all()
+        accepted = logits.isfinite().all()
+        for tensors in _by_dtype(value for value in after.values() if value.is_floating_point() and value.numel()):
+            accepted &= torch.stack(torch._foreach_norm(tensors, torch.inf)).isfinite().all()
         if self.max_update is not None and values:
-            change, size = (
-                torch.stack([norm.double() for norm in torch._foreach_norm(tensors)]).norm()
-                for tensors in (torch._foreach_sub(values, copies), copies)
-            )
+            change, size = _norm(torch._foreach_sub(values, copies)), _norm(copies)
             accepted &= change <= self.max_update * size
         return accepted
+
+
+def keep_or_restore(tensors: Mapping[str, Tensor], copies: Mapping[str, Tensor], keep: Tensor) -> None:
+    """Put copies back in place unless ``keep`` is True, with few kernels and without reading it on the host.
+
+    The bits of all values are multiplied as integers: NaN times 0 would be NaN. Tensors without a copy become 0.
+
+    Args:
+        tensors: the tensors, by name.
+        copies: their copies, by name.
+        keep: bool scalar on the device of the tensors.
+    """
+    pairs = {name: (value, copies.get(name)) for name, value in tensors.items() if value.numel()}
+    for bits, dtype in INTEGERS.items():
+        chosen = [pair for pair in pairs.values() if pair[0].element_size() == bits]
+        values = [value.view(dtype) for value, _ in chosen]
+        kept = [
+            torch.zeros_like(value) if copy is None else copy.view(dtype)
+            for value, (_, copy) in zip(values, chosen, strict=True)
+        ]
+        if values:
+            flag = keep.to(dtype)
+            torch._foreach_mul_(values, flag)
+            torch._foreach_add_(values, torch._foreach_mul(kept, 1 - flag))
+
+
+def _by_dtype(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+    groups: dict[torch.dtype, list[Tensor]] = {}
+    for value in tensors:
+        groups.setdefault(value.dtype, []).append(value)
+    return list(groups.values())
+
+
+def _norm(tensors: Sequence[Tensor]) -> Tensor:
+    norms = [torch.stack(torch._foreach_norm(group)).double() for group in _by_dtype(tensors)]
+    return torch.linalg.vector_norm(torch.cat(norms))
 
 
 class PendingFlags:

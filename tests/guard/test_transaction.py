@@ -5,7 +5,7 @@ import torch
 
 from driftlaw.base import StepOutput
 from driftlaw.errors import DriftlawWarning
-from driftlaw.guard.transaction import PendingFlags, TensorCopies, Transaction, changing_tensors
+from driftlaw.guard.transaction import PendingFlags, TensorCopies, Transaction, changing_tensors, keep_or_restore
 from driftlaw.methods import list_methods
 from driftlaw.testing.fixtures import MethodUnderTest, make_images
 from driftlaw.testing.snapshots import attributes_of, differences, state_of
@@ -87,19 +87,26 @@ def test_a_scale_shortens_the_update():
     adapter = MethodUnderTest.create("tent").adapter()
     before = adapter.trainable_parameters()[0].clone()
     transaction = Transaction()
-    transaction.set_scale(0.25, torch.device("cpu"))
+    assert transaction.set_scale(0.25, torch.device("cpu"))
+    assert not transaction.set_scale(0.25, torch.device("cpu"))
     judged(transaction, adapter, 1.0)
     torch.testing.assert_close(adapter.trainable_parameters()[0], before + 0.25)
     transaction.set_scale(1.0, torch.device("cpu"))
     assert transaction.scale is None
 
 
-def test_the_scale_of_a_gpu_is_changed_in_place():
-    transaction, device = Transaction(), torch.device("meta")
-    transaction.set_scale(1.0, device)
-    first = transaction.scale
-    transaction.set_scale(0.5, device)
-    assert transaction.scale is first
+@pytest.mark.parametrize("keep", [True, False])
+def test_values_of_every_dtype_are_kept_or_restored_without_reading_the_flag(keep):
+    """A GPU runs this function inside a captured step."""
+    values = {str(dtype): torch.tensor([1, 0, 1]).to(dtype) for dtype in (torch.bool, torch.int64, torch.uint8)}
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        values[str(dtype)] = torch.tensor([torch.nan, -torch.inf, 3.5]).to(dtype)
+    values |= {"scalar": torch.tensor(-2.0), "empty": torch.empty(0), "new": torch.full((2,), torch.nan)}
+    values["channels last"] = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    before = {name: torch.ones_like(value) for name, value in values.items() if name != "new"}
+    expected = {name: value.clone() if keep else before.get(name, torch.zeros(2)) for name, value in values.items()}
+    keep_or_restore(values, before, torch.tensor(keep))
+    assert not differences(expected, values)
 
 
 def test_tensors_without_a_copy_become_zero_and_other_shapes_are_restored():
