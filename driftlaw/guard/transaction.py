@@ -173,7 +173,7 @@ def _by_dtype(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
 
 def _norm(tensors: Sequence[Tensor]) -> Tensor:
     norms = [torch.stack(torch._foreach_norm(group)).double() for group in _by_dtype(tensors)]
-    return torch.linalg.vector_norm(torch.cat(norms))
+    return torch.cat(norms).square().sum().sqrt()
 
 
 class PendingFlags:
