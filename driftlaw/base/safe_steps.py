@@ -39,7 +39,7 @@ class SafeSteps(AdapterSteps, MonitoredState):
             try:
                 output = self._attempt(images)
             except NotFiniteError:
-                output = self._step_without_bad_images(images)
+                return self._step_without_bad_images(images)
         self._read_updates()
         if not isinstance(output, StepOutput):  # a user's method may return something else
             return output
@@ -58,13 +58,13 @@ class SafeSteps(AdapterSteps, MonitoredState):
             else "The adapted model returned NaN or infinite logits. The source model predicted the batch, and the "
             "update was undone. Check the learning rate, or call adapter.reset().",
         )
-        if usable.all() or not usable.any():
+        if usable.all():
+            return self.finish_step(images, StepOutput(source), updated=False)
+        if not usable.any():
             return StepOutput(source)
-        try:
-            output = self._attempt(images[usable])
-        except NotFiniteError:
-            return StepOutput(source)
-        return StepOutput(scatter(output.logits, usable), output.diagnostics)
+        output, logits = self.safe_step(images[usable]), torch.full_like(source, torch.nan)
+        logits[usable] = output.logits.to(logits.dtype)
+        return StepOutput(logits, output.diagnostics)
 
     def _read_updates(self) -> None:
         for kept in self._updates.take():
@@ -118,10 +118,3 @@ class SafeSteps(AdapterSteps, MonitoredState):
         with torch.inference_mode(False), torch.no_grad():
             self.guard.after_step(self, images[finite], output.logits[finite])
         return output
-
-
-def scatter(logits: Tensor, usable: Tensor) -> Tensor:
-    """Return logits for all images: those given where ``usable`` is True, and NaN elsewhere."""
-    result = logits.new_full((len(usable), logits.shape[1]), torch.nan)
-    result[usable] = logits
-    return result
