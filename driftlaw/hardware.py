@@ -40,8 +40,8 @@ def pick_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         usable = "auto, cpu or cuda" if torch.cuda.is_available() else "auto or cpu"
         reason = str(error).splitlines()[0]
-        if reason.startswith("Expected one of"):  # followed by all device types of torch
-            hint = suggest("cuda" if "gpu" in name.lower() else name, ["cpu", "cuda", "mps"])
+        if isinstance(name, str) and reason.startswith("Expected one of"):  # followed by all device types of torch
+            hint = suggest("cuda" if "gpu" in str(name).lower() else str(name), ["cpu", "cuda", "mps"])
             raise UsageError(f"torch has no device '{name}'. {hint}This machine can use {usable}.") from error
         raise UsageError(f"The device '{name}' cannot be used on this machine ({reason}). Use {usable}.") from error
     return device

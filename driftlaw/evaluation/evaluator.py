@@ -81,7 +81,12 @@ def run(
     >>> run(driftlaw.make_stream("embedded", limit=20), adapter).finished
     True
     """
-    given = {"reset_on": reset_on, "metrics": metrics, "record": record or None, "command": command}
+    given = {
+        "reset_on": reset_on,
+        "metrics": metrics,
+        "record": None if isinstance(record, str) and not record else record,
+        "command": command,
+    }
     arguments = parse(RunArguments, given | {"checkpoint_seconds": checkpoint_seconds}, where="run()")
     if not isinstance(adapter, Adapter):
         raise UsageError(f"Expected an adapter, found {type(adapter).__name__}. driftlaw.adapt(model) creates one.")

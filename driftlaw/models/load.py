@@ -78,10 +78,10 @@ def load_model(
         UsageError: The weights do not exist or do not match the arguments.
         DataError: The file is damaged or of an unknown architecture.
     """
-    for given in (name_or_path, checkpoint):
+    for given in (name_or_path, checkpoint, architecture):
         if not isinstance(given, str | os.PathLike | None) or given is name_or_path is None:
             raise UsageError(f"Expected the name or path of a model, found {given!r} of type {type(given).__name__}.")
-    if checkpoint is not None and not Path(checkpoint).is_file():
+    if checkpoint is not None and not os.path.isfile(checkpoint):
         raise UsageError(f"The checkpoint {checkpoint} is not a file.")
     if is_hub_name(name_or_path):
         if architecture is not None:
@@ -147,7 +147,7 @@ def _info(model: nn.Module) -> dict[str, Any]:
 
 def _find(name_or_path: str | os.PathLike[str], folder: str | os.PathLike[str] | None) -> Path:
     path, known = Path(name_or_path), list_weights(folder)
-    if path.is_file():
+    if os.path.isfile(path):
         return path
     if str(name_or_path) in known:
         return known[str(name_or_path)]

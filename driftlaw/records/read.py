@@ -71,7 +71,8 @@ def validate_record(record: RunRecord) -> RunRecord:
     drifts = {len(line["drift"]) for line in record.batches if "drift" in line}
     if not isinstance(tensors, list) or drifts - {len(tensors)}:
         problems += ["its drift does not have one number per tensor of the header"]
-    bins = [values for line in record.batches for values in (line.get("calibration") or {}).values()]
+    measured = [line["calibration"] for line in record.batches if line.get("calibration")]
+    bins = [line[name] for line in measured for name in ("count", "confidence", "correct")]
     if len(set(map(len, bins))) > 1:
         problems += ["its calibration does not have the same bins in all batches"]
     if not problems and record.closing is not None:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from driftlaw.errors import DataError, describe_validation
 from driftlaw.records.jsonl import Line
 
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Numbers = list[Number | None]
 
@@ -96,6 +96,12 @@ class _Start(_Fields):
     started: Annotated[str, AfterValidator(lambda text: datetime.fromisoformat(text).isoformat())] | None = None
 
 
+class _Device(_Fields):
+    type: str | None = None
+    name: str | None = None
+    threads: Count | None = None
+
+
 class HeaderLine(_Fields):
     """First line of a record. ``validate_record`` reports what is missing."""
 
@@ -105,7 +111,7 @@ class HeaderLine(_Fields):
     command: str | None = None
     driftlaw: str | None = None
     versions: dict[str, str] = {}
-    device: dict[str, Any] = {}
+    device: _Device = _Device()
     settings: dict[str, Any] = {}
     execution: dict[str, Any] = {}
     stream: _Stream = _Stream()

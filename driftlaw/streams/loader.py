@@ -157,7 +157,7 @@ def split_batch(batch: Any, index: int) -> tuple[Tensor, Tensor | None]:
         images, labels = batch[0], batch[1] if len(batch) > 1 else None
     if isinstance(images, np.ndarray):
         images = torch.from_numpy(images)
-    if not isinstance(images, Tensor):
+    if not isinstance(images, Tensor) or images.is_nested:
         raise UsageError(
             f"Batch {index} is a {type(batch).__name__} whose images are a {type(images).__name__}; expected a tensor "
             "(n, c, h, w), alone, as the first element of a tuple, or in a dict."

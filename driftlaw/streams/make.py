@@ -98,7 +98,7 @@ def make_stream(
     if isinstance(data, str | os.PathLike):
         data = os.fspath(data)
         is_preset = data in list_presets() or data.endswith(".toml")
-        if data.endswith(("/", os.sep)) or (not is_preset and Path(data).expanduser().is_dir()):
+        if data.endswith(("/", os.sep)) or (not is_preset and os.path.isdir(os.path.expanduser(data))):
             data = {**OWN_DATA, "dataset": f"folder:{Path(data)}"}
     elif not isinstance(data, Mapping | StreamSettings):
         is_image_dataset = all(hasattr(data, name) for name in REQUIRED_ATTRIBUTES)

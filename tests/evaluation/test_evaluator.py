@@ -139,7 +139,14 @@ def test_an_unknown_reset_is_refused(model):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("metrics", 5), ("metrics", "drift"), ("record", 1), ("command", 3), ("checkpoint_seconds", "")],
+    [
+        ("metrics", 5),
+        ("metrics", "drift"),
+        ("record", 1),
+        ("record", torch.ones(2)),
+        ("command", 3),
+        ("checkpoint_seconds", ""),
+    ],
 )
 def test_arguments_of_a_wrong_type_are_refused(model, name, value):
     with pytest.raises(UsageError, match=rf"run\(\):\n  - {name} = "):

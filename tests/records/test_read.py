@@ -162,6 +162,8 @@ WRONG_FIELDS = [
     (0, {"timing": {"started": 3.5}}, "line 1 .*started: Input should be a valid string"),
     (0, {"timing": {"started": "today"}}, "line 1 .*started: .*Invalid isoformat"),
     (0, {"batches": -1}, "line 1 .*batches: Input should be greater than or equal to 0"),
+    (0, {"device": {"threads": "two"}}, "line 1 .*threads: Input should be a valid integer"),
+    (1, {"wrong": 10**400}, "line 2 .*wrong: Input should be less than"),
     (1, {"images": "10"}, "line 2 .*images: Input should be a valid integer"),
     (1, {"images": -5}, "line 2 .*images: Input should be greater than or equal to 0"),
     (1, {"wrong": 2.5}, "line 2 .*wrong: Input should be a valid integer"),

@@ -167,7 +167,17 @@ def test_what_is_no_data_is_refused(data):
         make_stream(data)
 
 
-@pytest.mark.parametrize("device", ["nothing", 2**63, None, 0.5], ids=repr)
+def test_a_name_that_is_too_long_for_a_file_is_unknown():
+    with pytest.raises(UsageError, match="Unknown preset"):
+        make_stream("é" * 300)
+
+
+def test_nested_tensors_of_a_loader_are_refused():
+    with pytest.raises(UsageError):
+        next(iter(make_stream([torch.nested.nested_tensor(list(IMAGES[:2]))])))
+
+
+@pytest.mark.parametrize("device", ["nothing", b"gpu", 2**63, None, 0.5], ids=repr)
 def test_what_is_no_device_is_refused(device):
     with pytest.raises(UsageError, match="device"):
         make_stream("embedded", device=device)

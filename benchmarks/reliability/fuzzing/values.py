@@ -13,7 +13,23 @@ from hypothesis import strategies as st
 from benchmarks.reliability.fuzzing.checker import Draw
 
 INFINITY, NAN = float("inf"), float("nan")
-TEXTS = ("", " ", "law", "0", "-1", "nan", "..", "/", "a\x00b", "\x1b[31m", "[red]", "=1+1", "\ud800", "é" * 300, "💥")
+TEXTS = (
+    "",
+    " ",
+    "law",
+    "0",
+    "-1",
+    "nan",
+    "..",
+    "/nowhere",
+    "a\x00b",
+    "\x1b[31m",
+    "[red]",
+    "=1+1",
+    "\ud800",
+    "é" * 300,
+    "💥",
+)
 NUMBERS = (0, 1, -1, 3, 2**31, 2**40, 2**63, -(2**63), 10**400, 0.0, -0.5, 0.3, 1e-320, 1e308, INFINITY, -INFINITY, NAN)
 JSON_VALUES = (None, True, False, *NUMBERS, *TEXTS, [], [[]], {}, {"a": 1}, [1, "a"], [None], {"": {}})
 OBJECTS = (
