@@ -162,7 +162,7 @@ def test_an_unknown_corruption_gets_a_suggestion(images):
         corrupt(images, "glas_blur", 1)
 
 
-@pytest.mark.parametrize("indices", [b"0", "ab", [2**70, 0], object()], ids=str)
+@pytest.mark.parametrize("indices", [b"0", "ab", [2**70, 0], object()])
 def test_indices_that_are_no_numbers_are_refused(images, indices):
     with pytest.raises(UsageError, match="indices are not a list of integers"):
         corrupt(images[:2], "fog", 1, indices=indices)
