@@ -58,10 +58,8 @@ class SafeSteps(AdapterSteps, MonitoredState):
             else "The adapted model returned NaN or infinite logits. The source model predicted the batch, and the "
             "update was undone. Check the learning rate, or call adapter.reset().",
         )
-        if usable.all():
+        if usable.all() or not usable.any():
             return self.finish_step(images, StepOutput(source), updated=False)
-        if not usable.any():
-            return StepOutput(source)
         output, logits = self.safe_step(images[usable]), torch.full_like(source, torch.nan)
         logits[usable] = output.logits.to(logits.dtype)
         return StepOutput(logits, output.diagnostics)
@@ -103,7 +101,7 @@ class SafeSteps(AdapterSteps, MonitoredState):
         logits = self.source_logits(unit)
         logits[~in_range] = torch.nan
         if not usable.any():
-            return StepOutput(logits)
+            return self.finish_step(unit, StepOutput(logits), updated=False)
         output = self._guarded_batch(unit[usable])
         logits[usable] = output.logits.to(logits.dtype)
         return StepOutput(logits, output.diagnostics)

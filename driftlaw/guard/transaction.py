@@ -78,6 +78,7 @@ class Transaction:
         self.max_update = max_update
         self.scale: Tensor | None = None
         self.before = TensorCopies()
+        self._unchecked: set[str] | None = None  # tensors that are infinite at first, as SAR's average loss
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Transaction:
         return Transaction(self.max_update)
@@ -132,7 +133,11 @@ class Transaction:
             for value, copy in zip(values, copies, strict=True):
                 value.copy_(torch.lerp(copy, value, self.scale.to(value.dtype)))
         accepted = logits.isfinite().all()
-        for tensors in _by_dtype(value for value in after.values() if value.is_floating_point() and value.numel()):
+        if self._unchecked is None:
+            initial = adapter._initial_state["tensors"].items()
+            self._unchecked = {name for name, value in initial if not value.isfinite().all()}
+        floats = {name: value for name, value in after.items() if value.is_floating_point() and value.numel()}
+        for tensors in _by_dtype(value for name, value in floats.items() if name not in self._unchecked):
             accepted &= torch.stack(torch._foreach_norm(tensors, torch.inf)).isfinite().all()
         if self.max_update is not None and values:
             change, size = _norm(torch._foreach_sub(values, copies)), _norm(copies)

@@ -40,6 +40,8 @@ def logits_and_diagnostics_are_valid(method: MethodUnderTest) -> None:
     for index in range(3):
         output = adapter.step(make_images(index))
         expect(isinstance(output, StepOutput), f"update() returned a {type(output).__name__}, expected a StepOutput.")
+        # The adapter replaced logits that were not finite.
+        expect("not finite" not in adapter._warned, "Logits contain NaN or infinite values.")
         _expect_logits(output.logits)
         _expect_diagnostics(adapter, output)
     _expect_logits(adapter(make_images(3)))

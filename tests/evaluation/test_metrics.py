@@ -107,7 +107,7 @@ def test_counting_the_cost_calls_no_callback(model):
     assert adapter.summary()["images"] == 30
 
 
-@pytest.mark.filterwarnings("ignore:The model produced NaN")
+@pytest.mark.filterwarnings("ignore:The model returned NaN")
 def test_a_model_with_nan_logits_still_gets_its_record(model, tmp_path):
     model.register_forward_hook(lambda module, inputs, logits: logits * float("nan"))
     record = run(model, record=tmp_path / "one.jsonl")

@@ -190,7 +190,7 @@ def test_the_projector_depends_on_the_seed(network, train_data):
 
 def test_a_model_without_a_linear_head_is_refused(train_data):
     with pytest.raises(UsageError, match="no linear layer"):
-        driftlaw.adapt(nn.Conv2d(3, 2, 1), "rmt", train_data=train_data)
+        driftlaw.adapt(nn.Conv2d(3, 4, 1), "rmt", train_data=train_data)
 
 
 def test_the_counted_cost_equals_the_declared_one(network, train_data):

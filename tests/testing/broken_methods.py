@@ -179,15 +179,6 @@ class RejectsWithoutReason(Good):
         return super().update(images, plan)
 
 
-@fails("single_image_works_or_is_rejected", "was rejected, but changed")
-class RejectsAfterUpdate(Good):
-    def update(self, images, plan):
-        output = super().update(images, plan)
-        if len(images) < 2:
-            raise UsageError("at least two images")
-        return output
-
-
 @fails("model_without_norm_layers_works_or_is_rejected", "empty parameter list")
 class AssumesNormLayers(Good):
     def configure(self, model):
