@@ -12,7 +12,7 @@ import statistics
 import sys
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -283,7 +283,53 @@ def method_table(name: str) -> str:
     return markdown_table(("error in %", *(TITLES[method] for method in shown)), rows)
 
 
+def reliability_table(
+    name: str, head: Sequence[str], rows: Callable[[list[dict[str, Any]]], Iterable[Sequence[Any]]]
+) -> str:
+    """A table of a record of ``python -m benchmarks reliability``; ``rows`` makes its rows from those of the record."""
+    path = f"bench/reliability-{name}.json"
+    record = json.loads((RESULTS / path).read_text(encoding="utf-8"))
+    return f"{markdown_table(head, rows(record['rows']))}\n\n{_origin(path, record)}"
+
+
+def guard_streams_table() -> str:
+    """Error in the last tenth of streams on which adaptation collapses, with and without the guard."""
+
+    def rows(found: list[dict[str, Any]]) -> Iterable[Sequence[Any]]:
+        for with_guard in (row for row in found if row["guard"]):
+            keys = "stream", "method"
+            without = next(row for row in found if not row["guard"] and all(row[k] == with_guard[k] for k in keys))
+            actions = ", ".join(f"{count} {name}" for name, count in with_guard["actions"].items())
+            yield (
+                f"{with_guard['stream']}, {TITLES[with_guard['method']]}",
+                f"{with_guard['source_last_tenth']:.1f}",
+                *(f"{row['last_tenth']:.1f}" for row in (without, with_guard)),
+                *(f"{row['error']:.1f}" for row in (without, with_guard)),
+                actions or "none",
+            )
+
+    tenth = "last tenth: source", "without guard", "with guard"
+    return reliability_table("streams", ("stream", *tenth, "all: without", "with", "actions"), rows)
+
+
+def kill_table() -> str:
+    """Commands that were killed and started again."""
+    keys = ("command", "kills", "differing", "temporary_files")
+    head = ("command", "kills", "different results", "runs that left temporary files")
+    return reliability_table("kill", head, lambda found: [[row[key] for key in keys] for row in found])
+
+
+def fuzz_table() -> str:
+    """Calls with unusual arguments and damaged files."""
+    keys = ("target", "calls", "refused", "distinct_failures")
+    head = ("target", "calls", "refused with a clear error", "distinct failures")
+    return reliability_table("fuzz", head, lambda found: [[row[key] for key in keys] for row in found])
+
+
 TABLES = {
+    "fuzz": fuzz_table,
+    "guard-streams": guard_streams_table,
+    "kill": kill_table,
     "cifar10": cifar10_table,
     "embedded": embedded_table,
     "batch-sizes": batch_size_table,
