@@ -88,7 +88,7 @@ class SafeSteps(AdapterSteps, MonitoredState):
         in_range, varies = torch.stack([self.inputs.usable(images.detach(), model), varies]).cpu()
         usable, constant = in_range & varies, in_range & ~varies
         bad = len(images) - int(in_range.sum())
-        if bad == len(images) and not self.steps:
+        if bad == len(images) and not guard.images:
             self.inputs.to_unit(images, model)  # raises an error that says what is wrong with all images
         if bad and guard.settings.bad_images == "raise":
             raise combined_error(HEADING, [f"{bad} of {len(images)} images have pixels that are NaN or out of range"])
@@ -108,11 +108,12 @@ class SafeSteps(AdapterSteps, MonitoredState):
 
     def _guarded_batch(self, images: Tensor) -> StepOutput:
         assert self.guard is not None
+        steps = self.steps
         if self.guard.mode == "source":
             output = self.finish_step(images, StepOutput(self.source_logits(images)), updated=False)
         else:
             output = self.safe_step(images)
         finite = output.logits.isfinite().all(1) if output.logits.device.type == "cpu" else slice(None)
         with torch.inference_mode(False), torch.no_grad():
-            self.guard.after_step(self, images[finite], output.logits[finite])
+            self.guard.after_step(self, images[finite], output.logits[finite], updated=self.steps > steps)
         return output

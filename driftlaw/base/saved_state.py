@@ -52,7 +52,7 @@ def check_state(adapter: Any, state_dict: Mapping[str, Any]) -> list[str]:
             "settings; weights and optimizer moments are loaded."
         )
     if adapter.guard is not None and "guard" in extra:
-        adapter.guard.read_state(extra["guard"])
+        adapter.guard.check_state(adapter, extra["guard"])
     own, given = nn.Module.state_dict(adapter), dict(state_dict)
     for state in (own, given):
         state["_extra_state"] = {key: state["_extra_state"][key] for key in EXTRA_KEYS - {"config"}}

@@ -103,7 +103,8 @@ class AdapterSteps(AdapterState):
         if len(images) < least:
             what = "The batch with its window" if type(self.window) is ImageWindow else "The batch"
             return self._predict_only(images, f"{what} has {len(images)} images, fewer than minimum_batch={least}.")
-        if self.guard is not None and self._transaction.set_scale(self.guard.scale, images.device):
+        if self.guard is not None and self._transaction.scale != self.guard.scale:
+            self._transaction.scale = self.guard.scale
             self._executor.graphs.clear()
         try:
             with self._undo_first_step():

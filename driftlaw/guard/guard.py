@@ -11,7 +11,7 @@ import torch
 from pydantic import ConfigDict, Field, NonNegativeInt, TypeAdapter, ValidationError
 from torch import Tensor
 
-from driftlaw.errors import UsageError
+from driftlaw.errors import DataError, UsageError
 from driftlaw.guard.monitors import Check, compare, mean_entropy
 from driftlaw.guard.settings import GuardSettings
 from driftlaw.guard.snapshots import SnapshotFolder
@@ -19,8 +19,8 @@ from driftlaw.guard.transaction import TensorCopies, changing_tensors
 
 CHECKS = 4  # checks whose mean decides
 ENTROPIES = 8  # steps with which the entropy of a step is compared
-ENTROPY_FACTOR = 1.25
-SOURCE_STEPS = 8  # between two checks while the source model predicts
+ENTROPY_FACTOR = 1.25  # a larger rise is followed by a check
+SOURCE_SAMPLES = 8  # images between two checks while the source model predicts, in samples
 EVENTS = 1000  # that are kept
 REJECTED = 3  # updates in a row that are undone before the next action
 SMALLEST_SCALE = 2.0**-20
@@ -122,20 +122,29 @@ class Guard:
         plain = {"checks": [list(check) for check in self.checks], "events": [asdict(event) for event in self.events]}
         return state | plain | {"counts": dict(self.counts), "good": dict(self.good.copies)}
 
-    def read_state(self, state: Any) -> GuardState:
-        """Return a state that ``state_dict`` returned; nothing changes.
+    def check_state(self, adapter: Any, state: Any) -> None:
+        """Raise if a state is damaged or belongs to another model; nothing changes.
 
-        Raises:
-            UsageError: the state is damaged.
+        Args:
+            adapter: the adapter of the guard.
+            state: what ``state_dict`` returned.
         """
         try:
-            return TypeAdapter(GuardState).validate_python(state)
+            given = TypeAdapter(GuardState).validate_python(state)
         except ValidationError:
-            raise UsageError("The state of the guard is damaged. Load a state that was saved earlier.") from None
+            given = None
+        own = dict(adapter.named_parameters())
+        if (
+            given is None
+            or [len(images) for images in given.sample] != [len(logits) for logits in given.logits]
+            or any(value.shape != own[name].shape for name, value in given.good.items() if name in own)
+            or not all(value.isfinite().all() for name, value in given.good.items() if name in own)
+        ):
+            raise UsageError("The state of the guard is damaged. Load a state that was saved earlier.")
 
     def load_state_dict(self, state: Any) -> None:
-        """Continue from what ``state_dict`` returned."""
-        given = self.read_state(state)
+        """Continue from what ``state_dict`` returned, after ``check_state``."""
+        given = TypeAdapter(GuardState).validate_python(state)
         self._clear()
         vars(self).update({field.name: getattr(given, field.name) for field in fields(GuardState)})
         self.good = TensorCopies()
@@ -164,18 +173,19 @@ class Guard:
         if self.rejected % REJECTED == 0:
             self._shrink(adapter, f"{self.rejected} updates in a row were undone.")
 
-    def after_step(self, adapter: Any, images: Tensor, logits: Tensor) -> None:
-        """Check the adapter if a check is due.
+    def after_step(self, adapter: Any, images: Tensor, logits: Tensor, *, updated: bool) -> None:
+        """Check the adapter and save its state, if this is due.
 
         Args:
             adapter: the adapter.
             images: (n, c, h, w) in [0, 1] of the step.
             logits: (n, classes) that the adapter returned for them.
+            updated: whether the step was an update; small batches and the source model only predict.
         """
         if not self.enabled or not len(images):
             return
         size = self.settings.sample
-        if len(images) >= size // 2:
+        if len(images) >= size // 2 or (self.sample and self.sample[-1].shape[1:] != images.shape[1:]):
             self.sample, self.logits = [], []
         stride = max(1, len(images) // size)
         self.sample = [*self.sample, images[::stride][:size].detach().clone()]
@@ -187,10 +197,14 @@ class Guard:
         if collected >= size // 2:
             self.sample, self.logits = [], []
         self.entropies = [*self.entropies[-ENTROPIES:], mean_entropy(logits)]
-        if self.canary is not None and self.settings.canary_steps and adapter.steps % self.settings.canary_steps == 0:
+        settings = self.settings
+        if updated and self.canary and settings.canary_steps and adapter.steps % settings.canary_steps == 0:
             self._score_canary(adapter)
-        if self.folder is not None and adapter.steps and adapter.steps % self.settings.snapshot_steps == 0:
-            self.folder.save(adapter.steps, adapter.state_dict())
+        if updated and self.folder is not None and adapter.steps % settings.snapshot_steps == 0:
+            try:
+                self.folder.save(adapter.steps, adapter.state_dict())
+            except DataError as error:  # of a full disk, which must not end predictions
+                adapter._warn_once("snapshot", f"The state was not saved, and predictions continue: {error}")
 
     def _entropy_rose(self) -> bool:
         """Return True if the entropy of the last step is far above that of the steps before.
@@ -207,7 +221,7 @@ class Guard:
         check = compare(logits, stored, batch)
         self.checks = [*self.checks, check][-CHECKS:]
         failed = self._problems(check)
-        interval = SOURCE_STEPS * len(images) if self.mode == "source" else self.images // 2
+        interval = SOURCE_SAMPLES * len(images) if self.mode == "source" else self.images // 2
         self.next_check = self.images + (0 if failed else min(interval, self.settings.check_images))
         problems = self._problems(Check(*map(fmean, zip(*self.checks, strict=True)))) if failed else {}
         if self.mode == "source":

@@ -36,15 +36,13 @@ def log_effective_classes(logits: Tensor) -> Tensor:
 
 
 def skew(stored: Tensor, batch: Tensor) -> Tensor:
-    """Return how much batch statistics harm predictions; above 0.25 the images have too few classes for them.
+    """Return how much batch statistics harm predictions: positive if the images have too few classes for them.
 
     Normalisation with the statistics of images of few classes removes what these have in common. Predictions are then
     less certain than with stored statistics, and spread over more classes. With the mean entropy H and the entropy G of
     the mean prediction, the skew is
 
         (H_batch − H_stored) + 0.3·(G_batch − G_stored),    times log 10 / log K for K classes.
-
-    Batches of many classes have values up to 0.1 on the held-out corruptions, batches of one class 0.3 to 1.1.
 
     Args:
         stored: logits of the source model with its stored statistics, (n, K).

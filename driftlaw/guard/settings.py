@@ -8,7 +8,7 @@ from driftlaw.settings import Settings
 
 
 class GuardSettings(Settings):
-    """Settings of the guard. Thresholds were chosen on the held-out corruptions with the embedded network.
+    """Settings of the guard. Those of checks were chosen on the held-out corruptions, with the embedded network.
 
     >>> import driftlaw
     >>> model = driftlaw.load_model("wrn_16_1-cifar10")

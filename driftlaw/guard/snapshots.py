@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from driftlaw.errors import DriftlawError, warn_user
+from driftlaw.errors import DataError, UsageError, warn_user
 from driftlaw.files import atomic_path
 from driftlaw.torch_files import read_torch_file
 
@@ -27,21 +27,34 @@ class SnapshotFolder:
         return sorted(path for path in self.folder.glob("step-*.pt") if path.stem[5:].isdecimal())
 
     def save(self, steps: int, state: Mapping[str, Any]) -> Path:
-        """Write a state and delete those that are too old. A file is complete or does not exist."""
+        """Write a state and delete those that are too old. A file is complete or does not exist.
+
+        States with more steps are from before a reset, or are damaged, and are deleted as well.
+        """
         path = self.folder / f"step-{steps:012d}.pt"
-        with atomic_path(path) as temporary:
-            torch.save(state, temporary)
-        for old in self.paths()[: -self.keep]:
-            old.unlink(missing_ok=True)
+        with atomic_path(path) as temporary, open(temporary, "wb") as file:  # given a path, torch hides a full disk
+            torch.save(state, file)
+        paths = self.paths()
+        current = paths.index(path) + 1
+        for other in paths[: max(0, current - self.keep)] + paths[current:]:
+            other.unlink(missing_ok=True)
         return path
 
     def load_into(self, adapter: Any) -> Path | None:
-        """Load the newest state that can be read and fits, and return its file; None if there is no state."""
+        """Load the newest state that can be read, and return its file; None if there is none.
+
+        Raises:
+            UsageError: the state belongs to another model or method.
+        """
         for path in reversed(self.paths()):
             try:
-                adapter.load_state_dict(read_torch_file(path, next(adapter.parameters()).device))
-            except DriftlawError as error:
-                warn_user(f"{path} cannot be used: {error} An older state is loaded instead, if there is one.")
-            else:
-                return path
+                state = read_torch_file(path, next(adapter.parameters()).device)
+            except DataError as error:
+                warn_user(f"{error} An older state is loaded instead, if there is one.")
+                continue
+            try:
+                adapter.load_state_dict(state)
+            except UsageError as error:
+                raise UsageError(f"{path} cannot be loaded: {error} Choose another folder for snapshots.") from error
+            return path
         return None

@@ -70,13 +70,13 @@ class Transaction:
 
     Attributes:
         max_update: largest norm of an update, relative to the norm of the updated parameters; None: any.
-        scale: factor of every update, a scalar on the device of the adapter; None: 1.
+        scale: factor of every update; captured steps contain it.
         before: copies of what a step may change, from before the last update.
     """
 
     def __init__(self, max_update: float | None = None) -> None:
         self.max_update = max_update
-        self.scale: Tensor | None = None
+        self.scale = 1.0
         self.before = TensorCopies()
         self._unchecked: set[str] | None = None  # tensors that are infinite at first, as SAR's average loss
 
@@ -85,13 +85,6 @@ class Transaction:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Transaction, (self.max_update,)
-
-    def set_scale(self, scale: float, device: torch.device) -> bool:
-        """Set the factor of all later updates; returns whether it changed, so that captured steps are outdated."""
-        changed = scale != (1.0 if self.scale is None else float(self.scale))
-        if changed:
-            self.scale = None if scale == 1 else torch.tensor(scale, device=device)
-        return changed
 
     def run(self, adapter: Any, update: Callable[[], Any]) -> tuple[Any, Tensor]:
         """Return the output of an update, and a bool scalar: whether it was kept. Nothing is read back from a GPU."""
@@ -129,9 +122,9 @@ class Transaction:
         """Scale the update, and return whether its result is finite and its norm small enough."""
         updated = [name for name in (f"model.{name}" for name in adapter.trainable_names) if name in after]
         values, copies = [after[name] for name in updated], [self.before.copies[name] for name in updated]
-        if self.scale is not None:
+        if self.scale != 1:
             for value, copy in zip(values, copies, strict=True):
-                value.copy_(torch.lerp(copy, value, self.scale.to(value.dtype)))
+                value.copy_(torch.lerp(copy, value, self.scale))
         accepted = logits.isfinite().all()
         if self._unchecked is None:
             initial = adapter._initial_state["tensors"].items()

@@ -235,3 +235,79 @@ def test_a_damaged_state_is_passed_over_with_a_warning(tmp_path):
     newest.write_bytes(newest.read_bytes()[:1000])
     with pytest.warns(driftlaw.errors.DriftlawWarning, match="An older state is loaded instead"):
         assert with_folder(tmp_path).steps == 6
+
+
+def test_after_a_reset_new_states_replace_those_with_more_steps(tmp_path):
+    adapter = with_folder(tmp_path)
+    run_batches(adapter, range(8))
+    adapter.reset()
+    run_batches(adapter, range(2))
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000000002.pt"]
+    assert with_folder(tmp_path).steps == 2
+
+
+def test_states_of_another_model_are_an_error_and_are_kept(tmp_path):
+    run_batches(with_folder(tmp_path), range(2))
+    with pytest.raises(UsageError, match=r"step-000000000002\.pt cannot be loaded.*another folder for snapshots"):
+        guarded("tent", snapshots=str(tmp_path))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_state_is_saved_once_although_the_source_model_predicts_after_it(tmp_path):
+    adapter = with_folder(tmp_path)
+    run_batches(adapter, range(2))
+    (path,) = tmp_path.iterdir()
+    path.unlink()
+    adapter.guard.mode = "source"
+    run_batches(adapter, range(2, 4))
+    assert adapter.steps == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_predictions_continue_if_a_state_cannot_be_written(tmp_path):
+    adapter = with_folder(tmp_path / "file" / "folder")
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.warns(driftlaw.errors.DriftlawWarning, match="was not saved, and predictions continue: Cannot create"):
+        outputs = run_batches(adapter, range(4))
+    assert all(logits.isfinite().all() for logits in outputs)
+
+
+# --- unusual input ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.small_batches
+def test_single_frames_of_several_sizes_are_checked():
+    adapter = driftlaw.adapt(tiny_model(), "tent", guard=QUICK)
+    for number in range(12):
+        assert adapter(make_images(number, count=1)[..., : 16 - number % 2 * 4]).isfinite().all()
+    for number in range(8):
+        adapter(make_images(number, count=1))
+    assert adapter.guard.checks
+
+
+@pytest.mark.small_batches
+def test_a_bad_frame_before_the_first_update_gets_nan():
+    adapter = driftlaw.adapt(tiny_model(), "tent", guard=True)
+    assert adapter(make_images(0, count=1)).isfinite().all()
+    assert adapter(torch.full((1, 3, 16, 16), torch.nan)).isnan().all()
+
+
+@pytest.mark.parametrize("damage", ["shape", "values", "sample", "type"])
+def test_a_damaged_state_of_the_guard_is_refused_and_changes_nothing(damage):
+    adapter = guarded("tent", max_skew=10.0)
+    run_batches(adapter, range(3))
+    state = adapter.state_dict()
+    guard = state["_extra_state"]["guard"]
+    name = next(name for name in guard["good"] if name.startswith("model."))
+    if damage == "shape":
+        guard["good"][name] = torch.zeros(99)
+    elif damage == "values":
+        guard["good"][name].fill_(torch.nan)
+    elif damage == "sample":
+        guard["sample"] = [torch.zeros(2, 3, 16, 16)]
+    else:
+        guard["scale"] = "large"
+    before = state_of(adapter)
+    with pytest.raises(UsageError, match="The state of the guard is damaged"):
+        adapter.load_state_dict(state)
+    assert not differences(before, state_of(adapter))
