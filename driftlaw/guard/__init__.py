@@ -3,8 +3,9 @@
 It knows adapters only by the calls that it needs, so that ``driftlaw.base`` can import it.
 """
 
-from driftlaw.guard.guard import Guard, GuardEvent
+from driftlaw.guard.guard import Guard
 from driftlaw.guard.settings import GuardSettings
+from driftlaw.guard.state import GuardEvent
 from driftlaw.guard.transaction import Transaction
 
 __all__ = ["Guard", "GuardEvent", "GuardSettings", "Transaction"]

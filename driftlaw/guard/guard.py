@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from statistics import fmean
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from pydantic import ConfigDict, Field, NonNegativeInt, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from driftlaw.errors import DataError, UsageError
 from driftlaw.guard.monitors import Check, compare, mean_entropy
 from driftlaw.guard.settings import GuardSettings
 from driftlaw.guard.snapshots import SnapshotFolder
+from driftlaw.guard.state import GuardEvent, GuardState
 from driftlaw.guard.transaction import TensorCopies, changing_tensors
 
 CHECKS = 4  # checks whose mean decides
@@ -24,45 +25,6 @@ SOURCE_SAMPLES = 8  # images between two checks while the source model predicts,
 EVENTS = 1000  # that are kept
 REJECTED = 3  # updates in a row that are undone before the next action
 SMALLEST_SCALE = 2.0**-20
-
-
-@dataclass(frozen=True)
-class GuardEvent:
-    """An action of the guard.
-
-    Attributes:
-        step: number of the step after which it was taken.
-        action: ``skip_image``, ``skip_update``, ``shrink_updates``, ``stored_statistics``, ``batch_statistics``,
-            ``restore_snapshot``, ``return_to_source`` or ``grow_updates``.
-        reason: why, in words.
-    """
-
-    step: int
-    action: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class GuardState:
-    """The attributes of a guard that are saved with its adapter."""
-
-    __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
-
-    mode: Literal["adapt", "source"]
-    scale: Annotated[float, Field(gt=0, le=1)]
-    images: NonNegativeInt
-    next_check: NonNegativeInt
-    rejected: NonNegativeInt
-    alarms: NonNegativeInt
-    healthy: NonNegativeInt
-    recovery: NonNegativeInt
-    checks: list[Check]
-    sample: list[Tensor]
-    logits: list[Tensor]
-    entropies: list[Tensor]
-    good: dict[str, Tensor]
-    counts: dict[str, int]
-    events: list[GuardEvent]
 
 
 class Guard:
