@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from driftlaw.errors import UsageError
+from driftlaw.guard.monitors import mean_entropy as mean_entropy
 
 DIAGNOSTICS = ("entropy", "predicted_classes", "class_shares", "source_agreement", "layer_distance")
 """Names of the diagnostics of every method. The last two are measured only if ``Adapter.monitor`` says so."""
@@ -37,17 +39,6 @@ class Monitor:
     def __post_init__(self) -> None:
         if self.every < 0 or self.sample < 1:
             raise UsageError(f"Monitor(every={self.every}, sample={self.sample}): expected every >= 0 and sample >= 1.")
-
-
-def mean_entropy(logits: Tensor) -> Tensor:
-    """Return the mean of −Σ p·log p in nats, with p = softmax(logits) over ``dim=1``; 0·log 0 is 0.
-
-    >>> round(float(mean_entropy(torch.zeros(3, 2))), 4)  # log 2
-    0.6931
-    """
-    dtype = torch.promote_types(logits.dtype, torch.float32)
-    entropies: Tensor = torch.special.entr(logits.softmax(dim=1, dtype=dtype)).sum(dim=1)
-    return entropies.mean()
 
 
 def class_shares(logits: Tensor) -> Tensor:
@@ -118,15 +109,46 @@ class SourceModel:
                 module._buffers[name] = None if value is None else convert(value)
 
     @torch.no_grad()
-    def logits(self, parameters: Mapping[str, Tensor], images: Tensor, *, batch_statistics: bool = False) -> Tensor:
-        """Return logits with the given parameters, by name; BatchNorm layers use stored or batch statistics."""
-        layers = [layer for layer in self.model.modules() if batch_statistics and isinstance(layer, _BatchNorm)]
+    def logits(self, parameters: Mapping[str, Tensor], images: Tensor, *, batch_share: float = 0.0) -> Tensor:
+        """Return logits with the given parameters, by name.
+
+        Args:
+            parameters: their values, by name.
+            images: the input of the model.
+            batch_share: share of the batch in the statistics of BatchNorm layers, 0 (stored) to 1 (those of the batch).
+        """
+        layers = [layer for layer in self.model.modules() if batch_share and isinstance(layer, _BatchNorm)]
         modes = [(layer.training, layer.track_running_stats) for layer in layers]
+        hooks = []
         try:
             for layer in layers:
-                layer.training, layer.track_running_stats = True, False
+                if batch_share < 1 and layer.running_mean is not None:
+                    hooks.append(layer.register_forward_pre_hook(partial(_mix_statistics, batch_share)))
+                else:
+                    layer.training, layer.track_running_stats = True, False
             logits: Tensor = torch.func.functional_call(self.model, dict(parameters), (images,))
         finally:
+            for hook in hooks:
+                hook.remove()
             for layer, (training, tracking) in zip(layers, modes, strict=True):
                 layer.training, layer.track_running_stats = training, tracking
         return logits
+
+
+def _mix_statistics(share: float, layer: _BatchNorm, args: tuple[Tensor, ...]) -> Tensor:
+    """Forward pre-hook of a layer in eval mode: replaces its input, so that mixed statistics normalize it.
+
+    With the mean and variance of the batch and the stored ones, the mixture is that of two sets of values with the
+    weights ``share`` and 1 − ``share``.
+    """
+    (values,) = args
+    stored_mean, stored_variance = layer.running_mean, layer.running_var
+    assert stored_mean is not None
+    assert stored_variance is not None
+    dims = [dim for dim in range(values.ndim) if dim != 1]
+    batch_variance, batch_mean = torch.var_mean(values.to(stored_mean.dtype).contiguous(), dims, correction=0)
+    between = share * (1 - share) * (batch_mean - stored_mean).square()
+    mean, variance = stored_mean.lerp(batch_mean, share), stored_variance.lerp(batch_variance, share) + between
+    scale = ((stored_variance + layer.eps) / (variance + layer.eps)).sqrt()
+    shape = [1, -1] + [1] * (values.ndim - 2)
+    return ((values - mean.view(shape)) * scale.view(shape) + stored_mean.view(shape)).to(values.dtype)

@@ -104,17 +104,17 @@ class MonitoredState(AdapterState):
         while self.callbacks:
             self.callbacks.pop().close()
 
-    def source_logits(self, images: Tensor, *, batch_statistics: bool = False) -> Tensor:
+    def source_logits(self, images: Tensor, *, batch_share: float = 0.0) -> Tensor:
         """Return the logits of the source model; nothing changes.
 
         Args:
             images: (n, c, h, w) in [0, 1].
-            batch_statistics: whether BatchNorm layers use the statistics of these images instead of the stored ones.
+            batch_share: share of these images in the statistics of BatchNorm layers; the stored ones have the rest.
         """
         kept = self._initial_state["tensors"]
         values = {name: kept.get(f"model.{name}", value) for name, value in self.model.named_parameters()}
         with self._executor.context(images, images.dtype):
-            return self._source.logits(values, images, batch_statistics=batch_statistics)
+            return self._source.logits(values, images, batch_share=batch_share)
 
     def layer_distances(self) -> Tensor:
         """Return ‖θ − θ_source‖ / ‖θ_source‖ of every adapted tensor, in the order of ``trainable_names``."""

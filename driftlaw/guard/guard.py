@@ -12,15 +12,16 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from driftlaw.errors import DataError, UsageError
-from driftlaw.guard.monitors import Check, compare, mean_entropy
+from driftlaw.guard.monitors import Check, compare, log_effective_classes, mean_entropy, skew
 from driftlaw.guard.settings import GuardSettings
 from driftlaw.guard.snapshots import SnapshotFolder
 from driftlaw.guard.state import GuardEvent, GuardState
 from driftlaw.guard.transaction import TensorCopies, changing_tensors
 
 CHECKS = 4  # checks whose mean decides
-ENTROPIES = 8  # steps with which the entropy of a step is compared
-ENTROPY_FACTOR = 1.25  # a larger rise is followed by a check
+RECENT = 8  # steps with which the signals of a step are compared
+RISES = 1.25, 1.25, 2.0  # of entropy, 1 / predicted classes, Fisher information; larger ones are followed by a check
+FAR = 0.5  # distance of a weight from the source above which checks are more frequent
 SOURCE_SAMPLES = 8  # images between two checks while the source model predicts, in samples
 EVENTS = 1000  # that are kept
 REJECTED = 3  # updates in a row that are undone before the next action
@@ -49,6 +50,7 @@ class Guard:
         self.enabled = True  # False while costs are counted
         self.folder = SnapshotFolder(settings.snapshots, settings.keep) if settings.snapshots else None
         self.canary: tuple[Tensor, Tensor] | None = None
+        self.base_skew = 0.0
         self.counts: Counter[str] = Counter()
         self.events: deque[GuardEvent] = deque(maxlen=EVENTS)
         self.step_events: list[GuardEvent] = []
@@ -62,7 +64,7 @@ class Guard:
         self.good = TensorCopies()
         self.sample: list[Tensor] = []
         self.logits: list[Tensor] = []
-        self.entropies: list[Tensor] = []
+        self.signals: list[Tensor] = []  # of the last steps: entropy, 1 / predicted classes, Fisher information
         self.canary_limit: float | None = None
 
     def set_canary(self, images: Tensor, labels: Tensor) -> None:
@@ -75,6 +77,23 @@ class Guard:
         if len(images) != len(labels) or not len(images):
             raise UsageError(f"Expected images and as many labels, found {len(images)} and {len(labels)}.")
         self.canary, self.canary_limit = (images, labels), None
+
+    def calibrate(self, adapter: Any, images: Tensor) -> None:
+        """Measure the skew of images from training; from now on it is subtracted from the skew of checks.
+
+        Networks and numbers of classes differ in how much batch statistics change predictions.
+
+        Args:
+            adapter: the adapter of the guard.
+            images: images of the source domain in random order, as the adapter receives them; half of ``sample`` or
+                more.
+        """
+        size = self.settings.sample
+        samples = [one for one in adapter.inputs.to_unit(images, adapter.model).split(size) if 2 * len(one) >= size]
+        if not samples:
+            raise UsageError(f"Expected at least {-(-size // 2)} images, found {len(images)}.")
+        values = [skew(adapter.source_logits(one), adapter.source_logits(one, batch_share=1.0)) for one in samples]
+        self.base_skew = fmean(map(float, values))
 
     # --- state ---------------------------------------------------------------------------------------------------
 
@@ -154,11 +173,13 @@ class Guard:
         self.logits = [*self.logits, logits[::stride][:size].detach().clone()]
         collected = sum(map(len, self.sample))
         self.images += len(images)
-        if collected >= size // 2 and (self.images >= self.next_check or self._entropy_rose()):
+        if collected >= size // 2 and (self.images >= self.next_check or self._signals_rose()):
             self._check(adapter)
         if collected >= size // 2:
             self.sample, self.logits = [], []
-        self.entropies = [*self.entropies[-ENTROPIES:], mean_entropy(logits)]
+        information = getattr(adapter, "fisher", torch.zeros(1)).mean().to(logits.device)
+        signals = [mean_entropy(logits), (-log_effective_classes(logits)).exp(), information]
+        self.signals = [*self.signals[-RECENT - 1 :], torch.stack([value.double() for value in signals])]
         settings = self.settings
         if updated and self.canary and settings.canary_steps and adapter.steps % settings.canary_steps == 0:
             self._score_canary(adapter)
@@ -168,23 +189,31 @@ class Guard:
             except DataError as error:  # of a full disk, which must not end predictions
                 adapter._warn_once("snapshot", f"The state was not saved, and predictions continue: {error}")
 
-    def _entropy_rose(self) -> bool:
-        """Return True if the entropy of the last step is far above that of the steps before.
+    def _signals_rose(self) -> bool:
+        """Return True if entropy, 1 / predicted classes or Fisher information of the last step rose suddenly.
 
-        The entropy of the current step is not used, because a GPU may not have computed it yet.
+        The signals of the current step are not used, because a GPU may not have computed them yet.
         """
-        *before, last = [float(value) for value in self.entropies] or [0.0]
-        return len(before) == ENTROPIES and last > ENTROPY_FACTOR * fmean(before)
+        if len(self.signals) < RECENT + 2:
+            return False
+        values = torch.stack(self.signals).cpu()
+        values[1:, 2] = values[:, 2].diff()  # Fisher information is accumulated
+        *before, last = values[1:]
+        return bool((last > torch.tensor(RISES) * torch.stack(before).mean(0)).any())
 
     def _check(self, adapter: Any) -> None:
         images, logits = torch.cat(self.sample), torch.cat(self.logits)
         stored = adapter.source_logits(images)
-        batch = adapter.source_logits(images, batch_statistics=True) if adapter.uses_batch_statistics() else None
-        check = compare(logits, stored, batch)
+        batch = adapter.source_logits(images, batch_share=1.0) if adapter.uses_batch_statistics() else None
+        is_weight = [not name.endswith("bias") for name in adapter.trainable_names]  # a bias may be near 0 at first
+        distances = adapter.layer_distances()[is_weight] if any(is_weight) else logits.new_zeros(0)
+        check = compare(logits, stored, batch, distances)
+        check = check._replace(skew=check.skew - self.base_skew)
         self.checks = [*self.checks, check][-CHECKS:]
         failed = self._problems(check)
         interval = SOURCE_SAMPLES * len(images) if self.mode == "source" else self.images // 2
-        self.next_check = self.images + (0 if failed else min(interval, self.settings.check_images))
+        interval = min(interval, self.settings.check_images) // (4 if check.distance > FAR else 1)
+        self.next_check = self.images + (0 if failed else interval)
         problems = self._problems(Check(*map(fmean, zip(*self.checks, strict=True)))) if failed else {}
         if self.mode == "source":
             if len(self.checks) == CHECKS and fmean(one.skew for one in self.checks) < 0.6 * self.settings.max_skew:
@@ -214,7 +243,7 @@ class Guard:
         self.checks = []
         if "skew" in problems:
             self.mode = "source"
-            self.report(adapter, "stored_statistics", problems["skew"])
+            self.report(adapter, "mixed_statistics", problems["skew"])
             self._go_back(adapter, problems["skew"])
             return
         self._alarm(adapter, ", ".join(problems.values()))

@@ -16,16 +16,23 @@ class Check(NamedTuple):
         skew: how much batch statistics harm the source model, see ``skew``; 0 without batch statistics.
         agreement: share of the reference model's confident predictions that the adapter shares.
         classes: effective number of classes that the adapter predicts, divided by that of the reference model.
+        distance: largest ‖θ − θ_source‖ / ‖θ_source‖ of an adapted weight θ.
     """
 
     skew: float
     agreement: float
     classes: float
+    distance: float
 
 
 def mean_entropy(logits: Tensor) -> Tensor:
-    """Return the mean entropy of predictions, in nats."""
-    entropies: Tensor = torch.special.entr(logits.softmax(1)).sum(1)
+    """Return the mean of −Σ p·log p in nats, with p = softmax(logits) over ``dim=1``; 0·log 0 is 0.
+
+    >>> round(float(mean_entropy(torch.zeros(3, 2))), 4)  # log 2
+    0.6931
+    """
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    entropies: Tensor = torch.special.entr(logits.softmax(dim=1, dtype=dtype)).sum(dim=1)
     return entropies.mean()
 
 
@@ -59,18 +66,20 @@ def confident_agreement(logits: Tensor, reference: Tensor) -> Tensor:
     return (logits.argmax(1) == reference.argmax(1))[half].float().mean()
 
 
-def compare(logits: Tensor, stored: Tensor, batch: Tensor | None) -> Check:
+def compare(logits: Tensor, stored: Tensor, batch: Tensor | None, distances: Tensor) -> Check:
     """Return the result of a check; reads values back to the host once.
 
     Args:
         logits: of the adapter, for a sample of recent images.
         stored: of the source model with its stored statistics.
         batch: of the source model with batch statistics, which is then the reference; None: ``stored`` is.
+        distances: of the adapted weights from the source model; may be empty.
     """
     reference = stored if batch is None else batch
     values = [
         logits.new_zeros(()) if batch is None else skew(stored, batch),
         confident_agreement(logits, reference),
         (log_effective_classes(logits) - log_effective_classes(reference)).exp(),
+        distances.nan_to_num().amax() if len(distances) else logits.new_zeros(()),
     ]
     return Check(*torch.stack([value.double() for value in values]).tolist())

@@ -15,7 +15,7 @@ class GuardEvent:
 
     Attributes:
         step: number of the step after which it was taken.
-        action: ``skip_image``, ``skip_update``, ``shrink_updates``, ``stored_statistics``, ``batch_statistics``,
+        action: ``skip_image``, ``skip_update``, ``shrink_updates``, ``mixed_statistics``, ``batch_statistics``,
             ``restore_snapshot``, ``return_to_source`` or ``grow_updates``.
         reason: why, in words.
     """
@@ -42,7 +42,8 @@ class GuardState:
     checks: list[Check]
     sample: list[Tensor]
     logits: list[Tensor]
-    entropies: list[Tensor]
+    signals: list[Tensor]
+    base_skew: float
     good: dict[str, Tensor]
     counts: dict[str, int]
     events: list[GuardEvent]

@@ -94,6 +94,27 @@ def test_source_logits_do_not_depend_on_settings(settings):
         torch.testing.assert_close(adapter.source_logits(images), model(images), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_source_logits_with_a_share_of_the_batch_normalize_with_mixed_statistics(share):
+    model = tiny_model().double()
+    adapter, images = driftlaw.adapt(model, "tent"), make_images(1).double()
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+
+    def mix(norm, args):
+        values = args[0].transpose(0, 1).flatten(1)
+        mean, variance = values.mean(1), values.var(1, correction=0)
+        between = share * (1 - share) * (mean - norm.running_mean) ** 2
+        norm.running_mean = share * mean + (1 - share) * norm.running_mean
+        norm.running_var = share * variance + (1 - share) * norm.running_var + between
+
+    expected = adapter.source_logits(images)
+    for norm in norms:
+        norm.register_forward_pre_hook(mix)
+    with torch.no_grad():
+        torch.testing.assert_close(adapter.source_logits(images, batch_share=share), model.eval()(images))
+    assert torch.equal(adapter.source_logits(images), expected)
+
+
 def test_source_logits_change_nothing_in_the_adapter():
     adapter = driftlaw.adapt(tiny_model(), "law")
     adapter(make_images(0))

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import driftlaw
+from driftlaw.base.safe_steps import MIXED_SHARE
 from driftlaw.errors import UsageError
 from driftlaw.guard import GuardSettings
 from driftlaw.guard.monitors import compare, confident_agreement, log_effective_classes, mean_entropy, skew
@@ -49,10 +50,11 @@ def test_agreement_counts_only_the_confident_half():
 
 def test_without_batch_statistics_the_source_is_the_reference():
     stored, logits = 50 * torch.eye(4), 50 * torch.eye(4)[[0, 0, 0, 0]]
-    check = compare(logits, stored, None)
+    check = compare(logits, stored, None, torch.tensor([0.25, float("nan")]))
     assert check.skew == 0
     assert check.classes == pytest.approx(0.25)
     assert check.agreement in (0.0, 0.5)
+    assert check.distance == 0.25  # NaN: the distance from a weight that is 0
 
 
 # --- actions ---------------------------------------------------------------------------------------------------------
@@ -118,15 +120,60 @@ def test_a_skewed_stream_is_predicted_by_the_source_until_it_ends():
     adapter.guard.settings = adapter.guard.settings.model_copy(update={"max_skew": -1e9})  # every batch is skewed
     run_batches(adapter, range(4))
     assert adapter.guard.mode == "source"
-    assert actions(adapter)[0] == "stored_statistics"
+    assert actions(adapter)[0] == "mixed_statistics"
     steps = adapter.steps
-    assert torch.equal(adapter(make_images(5)), adapter.source_logits(make_images(5)))
+    images = make_images(5)
+    stored, mixed = adapter.source_logits(images), adapter.source_logits(images, batch_share=MIXED_SHARE)
+    assert not torch.equal(stored, mixed)
+    assert torch.equal(adapter(images), min(stored, mixed, key=mean_entropy))
     assert adapter.steps == steps
     adapter.guard.settings = adapter.guard.settings.model_copy(update={"max_skew": 1e9})
     run_batches(adapter, range(5, 80))
     assert adapter.guard.mode == "adapt"
     assert adapter.steps > steps
     assert "batch_statistics" in actions(adapter)
+
+
+def test_calibration_subtracts_the_skew_of_source_images():
+    adapter = guarded(max_skew=10.0)
+    images = make_images(7, count=64)
+    adapter.guard.calibrate(adapter, images)
+    expected = skew(adapter.source_logits(images), adapter.source_logits(images, batch_share=1.0)).item()
+    assert adapter.guard.base_skew == pytest.approx(expected, abs=0.3)  # the mean over samples, not that of all images
+    other = guarded(max_skew=10.0)
+    run_batches(adapter, range(1))
+    run_batches(other, range(1))
+    assert adapter.guard.checks[0].skew == pytest.approx(other.guard.checks[0].skew - adapter.guard.base_skew)
+    with pytest.raises(UsageError, match="at least 4 images, found 2"):
+        adapter.guard.calibrate(adapter, images[:2])
+
+
+@pytest.mark.parametrize("signal", [0, 1, 2], ids=["entropy", "classes", "fisher"])
+def test_a_sudden_rise_of_a_signal_is_followed_by_a_check(signal):
+    adapter = guarded("law", max_skew=10.0, check_images=10**6)
+    guard = adapter.guard
+    run_batches(adapter, range(12))
+    guard.next_check = 10**9
+    step = torch.tensor([0.0, 0.0, 1.0])  # Fisher information is a sum
+    guard.signals = [torch.tensor([1.0, 0.5, 1.0]).double() + number * step for number in range(10)]
+    assert not guard._signals_rose()
+    guard.signals[-1][signal] += 3.0
+    checks = [*guard.checks]
+    run_batches(adapter, range(12, 13))
+    assert len(guard.checks) == len(checks)  # the last ones are kept
+    assert guard.checks != checks
+
+
+def test_checks_are_more_frequent_far_from_the_source():
+    near, far = (guarded(max_skew=10.0, min_agreement=0.0, min_classes=0.0, max_update=100.0) for _ in range(2))
+    with torch.no_grad():
+        far.model.norm.weight.mul_(1.9)
+    for adapter in (near, far):
+        adapter.guard.images = 400
+        run_batches(adapter, range(1))
+    assert far.guard.checks[-1].distance > 0.5 > near.guard.checks[-1].distance
+    intervals = [adapter.guard.next_check - adapter.guard.images for adapter in (near, far)]
+    assert intervals[1] == intervals[0] // 4
 
 
 def test_updates_grow_again_after_checks_without_a_problem():
