@@ -22,11 +22,12 @@ from driftlaw.cli.report import report
 from driftlaw.cli.repository import repository_command
 from driftlaw.cli.reproduce import reproduce
 from driftlaw.cli.run import run
+from driftlaw.cli.watch import watch
 from driftlaw.errors import DriftlawError, DriftlawWarning
 
 INTERRUPTED, TERMINATED = 130, 143  # exit codes after Ctrl-C and SIGTERM, as shells report them
 
-_RESUMABLE = {"run", "reproduce", "train", "tune", "get"}  # commands that continue what was interrupted
+_RESUMABLE = {"run", "reproduce", "train", "tune", "get", "watch"}  # commands that continue what was interrupted
 
 
 class _Commands(Group):
@@ -63,7 +64,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, reproduce, report, corrupt, export, check, doctor):
+for command in (run, watch, reproduce, report, corrupt, export, check, doctor):
     app.command(cls=Command)(command)
 app.command("list", cls=Command)(list_command)
 for name in ("train", "tune"):

@@ -17,6 +17,8 @@ Methods = Annotated[
         "in the preset)."
     ),
 ]
+Method = Annotated[str, typer.Option(help="Name of a method, or a Python file with one, which is executed.")]
+Guard = Annotated[bool, typer.Option("--guard", help="Run under the guard, which undoes harmful updates.")]
 Seeds = Annotated[str, typer.Option(help="Seeds: 1, 1,2,3 or 1-5.")]
 Set = Annotated[
     list[str] | None,
@@ -33,6 +35,17 @@ Network = Annotated[
         help="Network instead of the preset's: weights by name or file, timm:NAME, torchvision:NAME, hf:NAME, "
         "'embedded', or mynet.py:make (a function or class in a Python file, which is executed).",
     ),
+]
+ServedNetwork = Annotated[
+    str,
+    typer.Option(
+        "--network",
+        "--model",
+        help="Network, as for `driftlaw run`: weights by name or file, timm:NAME, mynet.py:make, …",
+    ),
+]
+ImageSize = Annotated[
+    int | None, typer.Option(min=1, help="Height and width of the network's images, if it does not state them.")
 ]
 Checkpoint = Annotated[
     Path | None,

@@ -103,8 +103,8 @@ def class_files(folder: Path) -> tuple[list[str], list[list[Path]]]:
         DataError: There are no class folders, or one of them is empty.
     """
     children = (child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
-    classes = sorted(children, key=_natural_key)
-    files = [sorted(_image_files(path), key=_natural_key) for path in classes]
+    classes = sorted(children, key=natural_key)
+    files = [sorted(_image_files(path), key=natural_key) for path in classes]
     if not classes:
         raise DataError(f"{folder} has no images and no sub-folders. Expected images, or one sub-folder per class.")
     empty = [path.name for path, class_paths in zip(classes, files, strict=True) if not class_paths]
@@ -141,7 +141,7 @@ def _flat_files(folder: Path) -> list[Path]:
     children = [child for child in folder.iterdir() if not child.name.startswith(".")]
     if any(child.is_dir() for child in children):
         return []
-    return sorted((child for child in children if child.suffix.lower() in SUFFIXES), key=_natural_key)
+    return sorted((child for child in children if child.suffix.lower() in SUFFIXES), key=natural_key)
 
 
 def _image_files(folder: Path) -> list[Path]:
@@ -153,7 +153,8 @@ def _image_files(folder: Path) -> list[Path]:
     return paths
 
 
-def _natural_key(path: Path) -> tuple[list[tuple[int, str]], str]:
-    # Digits compare as numbers. The full text comes last, so that '01' and '1' have one order on every machine.
+def natural_key(path: Path) -> tuple[list[tuple[int, str]], str]:
+    """Return the sort key of natural order: digits compare as numbers, so that ``2`` is before ``10``."""
+    # The full text comes last, so that '01' and '1' have one order on every machine.
     parts = re.findall(r"\d+|\D+", path.as_posix())
     return [(int(part), "") if part.isascii() and part.isdigit() else (-1, part) for part in parts], path.as_posix()

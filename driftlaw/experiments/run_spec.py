@@ -142,7 +142,7 @@ def preset_with_weights(preset: str, weights: str, original: str | None) -> str:
 
 
 def plan_run(
-    preset: str,
+    preset: str | None,
     *,
     data: Path | None = None,
     assignments: Sequence[str] = (),
@@ -157,7 +157,7 @@ def plan_run(
     """Return the runs of ``driftlaw run``: every method with every seed.
 
     Args:
-        preset: name, TOML file, or several combined: ``A+B``.
+        preset: name, TOML file, or several combined: ``A+B``. If None, all settings have their defaults.
         data: folder of images that replaces the preset's stream. Records are named after it.
         assignments: values of ``--set``: ``law.tau=0.6``, ``stream.severity=3``, ``step.precision=bf16``.
         limit: maximum number of images per domain.
@@ -173,7 +173,7 @@ def plan_run(
         >>> [(spec.method, spec.seed) for spec in plan_run("embedded", methods="law", seeds="1-2")]
         [('law', 1), ('law', 2)]
     """
-    tables, changes = read_preset(preset), parse_assignments(assignments)
+    tables, changes = {} if preset is None else read_preset(preset), parse_assignments(assignments)
     for name in [name for name in metrics if name not in METRICS]:
         raise unknown_name("metric", name, METRICS)
     default = tables.get("default_methods", list(tables.get("methods", {})))
@@ -216,7 +216,7 @@ def plan_run(
     for name in [*chosen, *changes]:
         if name not in valid:
             raise unknown_name("method", name, valid if name in chosen else [*valid, "step", "stream", "model"])
-    name, specs = Path(preset).stem if data is None else data.resolve().name, []
+    name, specs = Path(preset or "defaults").stem if data is None else data.resolve().name, []
     for method in chosen:
         settings = merge(preset_settings(tables, method), changes.get(method, {}))
         parts = (stream, model_table, train_data, tuple(metrics))

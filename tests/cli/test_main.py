@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from driftlaw import __version__, cli
 from driftlaw.errors import DataError, DriftlawError, UsageError
 
-COMMANDS = ["run", "reproduce", "report", "data", "corrupt", "export", "check", "list", "doctor"]
+COMMANDS = ["run", "watch", "reproduce", "report", "data", "corrupt", "export", "check", "list", "doctor"]
 
 
 def python(*words, **more):

@@ -1,0 +1,1 @@
+"""Serving: predictions while images arrive, with adapters that continue after a restart. Imports nothing by itself."""

@@ -1,0 +1,182 @@
+"""Image sources of ``driftlaw watch``: a folder that fills up, and the frames of a video or camera."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from driftlaw.datasets.image_files import SUFFIXES, open_image
+from driftlaw.datasets.image_folder import CROP, natural_key, resize_and_crop
+from driftlaw.datasets.protocol import Pixels
+from driftlaw.errors import DataError, UsageError, printable
+
+POLL = 0.25  # seconds between two looks at a folder
+PATIENCE = 5.0  # seconds without a change after which a file that cannot be decoded is reported
+
+
+class Arrival(NamedTuple):
+    """An image that arrived, or the reason why it cannot be read.
+
+    Attributes:
+        key: ``{"file": NAME}`` or ``{"frame": NUMBER}``.
+        pixels: uint8 (size, size, 3); None if the image cannot be read.
+        error: why it cannot be read.
+    """
+
+    key: dict[str, Any]
+    pixels: Pixels | None
+    error: str = ""
+
+
+def fit_image(image: Image.Image, size: int) -> Image.Image:
+    """Return an RGB image of ``size`` × ``size`` pixels: upright, resized and cropped to the center.
+
+    For 224 pixels the shorter side becomes 256 first, as for ``driftlaw run --data``.
+    """
+    rgb = ImageOps.exif_transpose(image).convert("RGB")
+    if rgb.size == (size, size):
+        return rgb
+    return resize_and_crop(rgb) if size == CROP else ImageOps.fit(rgb, (size, size), Image.Resampling.BILINEAR)
+
+
+class FolderSource:
+    """Images of a folder and its sub-folders: those that exist, in natural order of names, then those that appear.
+
+    A file is read once it has not changed for ``settle`` seconds, because it may still be written. A file that cannot
+    be decoded is tried again until it has not changed for five seconds. Hidden files are ignored.
+
+    Args:
+        folder: the folder.
+        size: height and width of the images that are returned.
+        settle: seconds without a change after which a file counts as complete.
+        once: end when all images were read.
+        done: names of the images that are left out; grows with every image.
+    """
+
+    def __init__(
+        self, folder: Path, size: int, *, settle: float = 0.5, once: bool = False, done: set[str] | None = None
+    ) -> None:
+        self.folder, self.size, self.settle, self.once = folder, size, settle, once
+        self.done = set() if done is None else done
+        self._found: dict[str, tuple[Path, tuple[int, int], float]] | None = None  # path, size and mtime, since when
+        self._failed: set[str] = set()
+
+    def __iter__(self) -> Iterator[Arrival | None]:
+        """Yield images as they become complete, and None when there is nothing to read."""
+        while True:
+            started = time.monotonic()
+            self._found = self._look()
+            now, count = time.monotonic(), len(self.done)
+            for name in sorted(self._found, key=lambda name: natural_key(Path(name))):
+                path, _, since = self._found[name]
+                if now - since < (PATIENCE if name in self._failed else self.settle):
+                    continue
+                try:
+                    arrival = Arrival({"file": name}, self._read(path))
+                except DataError as error:
+                    if now - since < PATIENCE or not path.exists():
+                        self._failed.add(name)
+                        continue
+                    arrival = Arrival({"file": name}, None, str(error))
+                self.done.add(name)
+                self._failed.discard(name)
+                yield arrival
+            if len(self.done) == count:
+                yield None
+                if self.once and not self._found:
+                    return
+                time.sleep(max(POLL, now - started))  # a folder of a million files takes seconds to list
+
+    def read(self, key: dict[str, Any]) -> Pixels | None:
+        """Return an image that was read before; None if its file no longer exists or cannot be read."""
+        try:
+            return self._read(self.folder / key["file"])
+        except DataError:
+            return None
+
+    def _read(self, path: Path) -> Pixels:
+        with open_image(path) as image:
+            return np.asarray(fit_image(image, self.size))
+
+    def _look(self) -> dict[str, tuple[Path, tuple[int, int], float]]:
+        """Return the images that were not read yet: path, size and modification time, and since when they are so."""
+        found, now, clock = {}, time.monotonic(), time.time()
+        for parent, subfolders, names in os.walk(self.folder):
+            subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+            for name in names:
+                path = Path(parent, name)
+                key = printable(path.relative_to(self.folder).as_posix())
+                if name.startswith(".") or path.suffix.lower() not in SUFFIXES or key in self.done:
+                    continue
+                try:
+                    status = path.stat()
+                except OSError:  # deleted, or a link to a file that does not exist
+                    continue
+                signature, since = (status.st_size, status.st_mtime_ns), now
+                if self._found is None:  # later the clock of a file server is not trusted
+                    since -= max(0.0, clock - status.st_mtime)
+                elif key in self._found and self._found[key][1] == signature:
+                    since = self._found[key][2]
+                found[key] = path, signature, since
+        return found
+
+
+class VideoSource:
+    """Frames of a video file, or of a camera or network stream. Needs OpenCV.
+
+    Args:
+        source: a file, the number of a camera, or an address such as ``rtsp://…``.
+        size: height and width of the frames that are returned.
+        start: number of the first frame to return.
+
+    Raises:
+        UsageError: OpenCV is not installed.
+        DataError: the source cannot be opened.
+    """
+
+    def __init__(self, source: str, size: int, *, start: int = 0) -> None:
+        try:
+            import cv2
+        except ImportError as error:
+            raise UsageError(
+                f"Reading '{source}' needs OpenCV. Install it with `pip install opencv-python-headless`."
+            ) from error
+        self.source, self.size, self.start, self.live = source, size, start, is_live(source)
+        self._capture = cv2.VideoCapture(int(source) if source.isdigit() else source)
+        if not self._capture.isOpened():
+            raise DataError(f"OpenCV cannot open '{source}'. Check the camera, or the file and its format.")
+        self._next = start if self.live else 0
+
+    def __iter__(self) -> Iterator[Arrival | None]:
+        """Yield frames until the video ends."""
+        for number in itertools.count(self.start):
+            pixels = self.read({"frame": number})
+            if pixels is None and self.live:
+                raise DataError(f"'{self.source}' returned no frame. Check the camera, then run the same command.")
+            if pixels is None:
+                return
+            yield Arrival({"frame": number}, pixels)
+
+    def read(self, key: dict[str, Any]) -> Pixels | None:
+        """Return a frame, which must not be before the last one that was read; None if there is no such frame."""
+        while self._next < key["frame"]:  # setting the position is not exact for many formats
+            if not self._capture.grab():
+                return None
+            self._next += 1
+        returned, frame = self._capture.read() if self._next == key["frame"] else (False, None)
+        if not returned or frame is None:
+            return None
+        self._next += 1
+        return np.asarray(fit_image(Image.fromarray(np.ascontiguousarray(frame[:, :, ::-1])), self.size))
+
+
+def is_live(source: str) -> bool:
+    """Return True for the number of a camera and for an address, whose frames cannot be read again."""
+    return source.isdigit() or "://" in source
