@@ -22,6 +22,7 @@ from driftlaw.cli.report import report
 from driftlaw.cli.repository import repository_command
 from driftlaw.cli.reproduce import reproduce
 from driftlaw.cli.run import run
+from driftlaw.cli.serve import serve
 from driftlaw.cli.watch import watch
 from driftlaw.errors import DriftlawError, DriftlawWarning
 
@@ -64,7 +65,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, watch, reproduce, report, corrupt, export, check, doctor):
+for command in (run, serve, watch, reproduce, report, corrupt, export, check, doctor):
     app.command(cls=Command)(command)
 app.command("list", cls=Command)(list_command)
 for name in ("train", "tune"):

@@ -40,13 +40,19 @@ class SnapshotFolder:
             other.unlink(missing_ok=True)
         return path
 
-    def load_into(self, adapter: Any) -> Path | None:
+    def load_into(self, adapter: Any, *, before: int | None = None) -> Path | None:
         """Load the newest state that can be read, and return its file; None if there is none.
+
+        Args:
+            adapter: the adapter.
+            before: only states with fewer steps than this; all if None.
 
         Raises:
             UsageError: the state belongs to another model or method.
         """
         for path in reversed(self.paths()):
+            if before is not None and int(path.stem[5:]) >= before:
+                continue
             try:
                 state = read_torch_file(path, next(adapter.parameters()).device)
             except DataError as error:

@@ -1,1 +1,4 @@
-"""Serving: predictions while images arrive, with adapters that continue after a restart. Imports nothing by itself."""
+"""Serving: an HTTP server around adapters and its client, and predictions while images arrive in a folder or a video.
+
+This package imports nothing by itself, so that the client needs neither torch nor the extra ``serve``.
+"""

@@ -1,0 +1,249 @@
+"""HTTP application of the server: routes, tokens, limits, request log and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from driftlaw.serving import decoding
+from driftlaw.serving.decoding import Array
+from driftlaw.serving.metrics import Metrics
+from driftlaw.serving.model_server import ACTIONS, ModelServer
+from driftlaw.serving.settings import RequestError
+from driftlaw.serving.status import Status
+
+request_log = logging.getLogger("driftlaw.requests")
+"""One JSON document per answer, written before the answer is sent."""
+
+LOCAL = ("127.0.0.1", "localhost", "[::1]")
+
+
+class Routes:
+    """What the server does with requests. ``application`` returns it for uvicorn.
+
+    Args:
+        server: the model server. The application closes it when it shuts down.
+        metrics: metrics of the server.
+        token: what clients must send as ``Authorization: Bearer …``; None: nothing.
+        admin_token: what administrators must send. If only ``token`` is given, administration is refused.
+    """
+
+    def __init__(
+        self, server: ModelServer, metrics: Metrics, token: str | None = None, admin_token: str | None = None
+    ) -> None:
+        self.server, self.metrics, self.token, self.admin_token = server, metrics, token, admin_token
+
+    def application(self) -> FastAPI:
+        """Return the application."""
+
+        @asynccontextmanager
+        async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+            yield
+            await run_in_threadpool(self.server.close)
+
+        app = FastAPI(title="driftlaw", lifespan=lifespan, docs_url=None, redoc_url=None)
+        app.add_middleware(AccessLog, metrics=self.metrics)
+        app.add_exception_handler(RequestError, _on_request_error)
+        app.add_exception_handler(HTTPException, _on_http_error)
+        app.add_exception_handler(RequestValidationError, _on_http_error)
+        app.add_api_route("/v1/predict", self.predict, methods=["POST"])
+        app.add_api_route("/v1/status", self.status, response_model=Status)
+        app.add_api_route("/metrics", self.read_metrics)
+        for action in ACTIONS:
+            app.add_api_route(f"/v1/{action}", self.administrate, methods=["POST"], name=action)
+        return app
+
+    # --- routes --------------------------------------------------------------------------------------------------
+
+    async def predict(self, request: Request) -> Response:
+        """Predict images: PNG or JPEG files (multipart, or one as the body), or JSON arrays."""
+        answer, _ = await self.answer(request, self._read_images)
+        predictions = decoding.describe_logits(answer.logits, self.server.class_names)
+        request.state.log["predictions"] = [row["class"] for row in predictions]
+        body = {"model": self.server.name, "step": answer.step, "mode": answer.mode, "predictions": predictions}
+        return JSONResponse(body)
+
+    async def status(self, request: Request, tenant: str | None = None) -> Status:
+        """Return what the adapter did recently."""
+        self.check_token(request)
+        names = self.server.settings.tenants
+        chosen = self.server.tenant(tenant or (names[0] if names else None))
+        status: Status = await run_in_threadpool(self.server.status, chosen)
+        return status
+
+    async def administrate(self, request: Request, tenant: str | None = None) -> dict[str, Any]:
+        """Pause, resume, reset or roll back the adapter of a tenant."""
+        self.check_token(request, administrator=True)
+        names = self.server.settings.tenants
+        needed = tenant if self.server.settings.separate_adapters else tenant or (names[0] if names else None)
+        return await self.server.act(request.url.path.rpartition("/")[2], self.server.tenant(needed))
+
+    async def read_metrics(self, request: Request) -> Response:
+        """Return the metrics for Prometheus."""
+        self.check_token(request)
+        return Response(self.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    # --- parts of routes -----------------------------------------------------------------------------------------
+
+    def check_token(self, request: Request, *, administrator: bool = False) -> None:
+        """Raise RequestError if a request may not use a route. Tokens are compared in constant time.
+
+        Without tokens, only local names of the server are accepted, so that web pages of others cannot use it.
+        """
+        headers = request.headers
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            raise RequestError(403, "The request comes from a web page of another site.")
+        if self.token is None and self.admin_token is None:
+            if host.rpartition(":")[0] not in LOCAL and host not in LOCAL:
+                raise RequestError(403, "Without a token, the server answers only requests for localhost.")
+            return
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        sent = given.strip().encode() if scheme.lower() == "bearer" else b""
+        accepted = [self.admin_token] if administrator else [self.token, self.admin_token]
+        found = [hmac.compare_digest(sent, token.encode()) for token in accepted if token is not None]
+        if administrator and not found:
+            raise RequestError(403, "Administration is off, because the server has no administrator's token.")
+        if not any(found) and (administrator or self.token is not None):
+            needed = "the administrator's token" if administrator else "a token"
+            reason = f"The request needs {needed}. Send the header Authorization: Bearer TOKEN."
+            raise RequestError(401, reason, {"WWW-Authenticate": "Bearer"})
+
+    async def answer(self, request: Request, read: Any) -> tuple[Any, Any]:
+        """Admit a request, read its images, predict them, and return the answer and what else ``read`` returned.
+
+        The deadline includes the time in which the body is received. A full queue is noticed before that.
+        """
+        self.check_token(request)
+        server, settings = self.server, self.server.settings
+        tenant = server.tenant(request.headers.get("driftlaw-tenant"))
+        timeout = settings.deadline_ms / 1000
+        given = decoding.header_number(request.headers, "driftlaw-timeout-ms")
+        deadline = time.monotonic() + (timeout if given is None else min(timeout, given / 1000))
+        if server.draining:
+            raise RequestError(503, "The server is shutting down.")
+        if server.pending[tenant] >= settings.queue:
+            raise RequestError(
+                429, f"The queue is full ({settings.queue} requests). Retry later.", {"Retry-After": "1"}
+            )
+        server.pending[tenant] += 1
+        try:
+            try:
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    images, extra = await read(self._limited(request))
+            except TimeoutError:
+                raise RequestError(504, "The deadline passed before the request was read.") from None
+            request.state.log |= {"tenant": tenant, "images": len(images)}
+            answer = await server.predict(images, tenant, deadline)
+        finally:
+            server.pending[tenant] -= 1
+        request.state.log["step"] = answer.step
+        return answer, extra
+
+    def _limited(self, request: Request) -> Request:
+        """Return a request whose body raises RequestError when it exceeds the limit, also if it is chunked."""
+        limit, received = self.server.settings.max_body, 0
+        error = RequestError(413, f"The body is too large. At most {limit:,} bytes are read.")
+        if (decoding.header_number(request.headers, "content-length") or 0) > limit:
+            raise error
+
+        async def receive() -> Message:
+            nonlocal received
+            message = await request.receive()
+            received += len(message.get("body", b""))
+            if received > limit:
+                raise error
+            return message
+
+        return Request(request.scope, receive)
+
+    async def _read_images(self, request: Request) -> tuple[Array, None]:
+        server, settings = self.server, self.server.settings
+        size, kind = server.image_size, request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind == "application/json":
+            body = await request.body()
+            return await run_in_threadpool(decoding.decode_json, body, size, settings), None
+        if kind in ("image/png", "image/jpeg"):
+            files = [await request.body()]
+        elif kind == "multipart/form-data":
+            try:
+                async with request.form(max_files=settings.max_images, max_fields=settings.max_images) as form:
+                    parts = [part for _, part in form.multi_items() if isinstance(part, UploadFile)]
+                    files = [await part.read() for part in parts]
+            except (MultiPartException, HTTPException) as error:
+                reason = getattr(error, "detail", None) or getattr(error, "message", "")
+                raise RequestError(400, f"The form cannot be read: {reason}") from error
+        else:
+            raise RequestError(415, "Send image/png, image/jpeg, multipart/form-data with files, or application/json.")
+        decoding.check_count(len(files), settings)
+        return await run_in_threadpool(decoding.decode_files, files, size, settings), None
+
+
+class AccessLog:
+    """Middleware that logs every answer before it is sent, and counts it.
+
+    Successful GET requests are counted but not logged. Routes add to ``request.state.log``.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self.app, self.metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started = time.monotonic()
+        log: dict[str, Any] = {}
+        scope.setdefault("state", {})["log"] = log
+        answered = False
+
+        async def logged_send(message: Message) -> None:
+            nonlocal answered
+            if message["type"] == "http.response.start":
+                answered = True
+                seconds, status = time.monotonic() - started, message["status"]
+                route = getattr(scope.get("route"), "path", "other")
+                self.metrics.requests.labels(route, status).inc()
+                self.metrics.request_seconds.labels(route).observe(seconds)
+                if scope["method"] != "GET" or status >= 400:
+                    line = {"time": round(time.time(), 3), "method": scope["method"], "path": scope["path"][:200]}
+                    line |= {"status": status, "ms": round(1000 * seconds, 2), **log}
+                    request_log.info(json.dumps(line))
+            await send(message)
+
+        try:
+            await self.app(scope, receive, logged_send)
+        except Exception as error:
+            logging.getLogger(__name__).exception("A request failed.")
+            if not answered:
+                log["reason"] = f"The server failed ({type(error).__name__}). Its log has the details."
+                await JSONResponse({"error": log["reason"]}, 500)(scope, receive, logged_send)
+
+
+async def _on_request_error(request: Request, error: Any) -> Response:
+    request.state.log["reason"] = str(error)
+    return JSONResponse({"error": str(error)}, error.status, error.headers)
+
+
+async def _on_http_error(request: Request, error: Any) -> Response:
+    status = getattr(error, "status_code", 422)
+    reason = getattr(error, "detail", None) or "The parameters of the request are invalid."
+    return JSONResponse({"error": f"{reason}"}, status, getattr(error, "headers", None))

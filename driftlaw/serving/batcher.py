@@ -1,0 +1,232 @@
+"""Batcher: one thread per adapter that collects requests into batches and is the only one to use the adapter."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from driftlaw.base import Adapter
+from driftlaw.base.diagnostics import class_shares, diagnostics_to_json, mean_entropy
+from driftlaw.serving.decoding import Array
+from driftlaw.serving.settings import RequestError, ServerSettings
+from driftlaw.serving.status import MAX_BATCHES, MAX_EVENTS, MAX_THUMBNAILS, SECONDS, BatchInfo, Event, Mode
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Logits (n, classes) of a request, and the number of steps and the mode of the adapter after its batch."""
+
+    logits: Array
+    step: int
+    mode: Mode
+
+
+@dataclass(eq=False)
+class Job:
+    """Images (n, 3, h, w) of a request that wait for their batch, uint8 or float32 in [0, 1].
+
+    Attributes:
+        deadline: value of ``time.monotonic()`` after which it must not reach the model.
+        answer: receives the result. A job that is cancelled before its batch starts never reaches the model.
+    """
+
+    images: Array
+    tenant: str
+    deadline: float
+    arrived: float = field(default_factory=time.monotonic)
+    answer: Future[Answer] = field(default_factory=Future)
+
+
+class Batcher:
+    """Collects the requests for one adapter into batches and predicts them in a thread of its own.
+
+    A batch has images of one tenant only. It starts when it is full, or ``wait_ms`` after the arrival of its first
+    request. Whatever else uses the adapter runs in the same thread, between two batches: see ``call``.
+
+    Args:
+        adapter: the adapter; nothing else may use it from now on.
+        settings: settings of the server.
+        on_batch: called with every batch, in the thread.
+    """
+
+    def __init__(
+        self, adapter: Adapter, settings: ServerSettings, on_batch: Callable[[BatchInfo, float], None] | None = None
+    ) -> None:
+        self.adapter, self.settings, self.on_batch = adapter, settings, on_batch
+        self.paused = False
+        self.images = 0
+        self.steps = adapter.steps
+        self.layer_weights: dict[str, float] = {}
+        self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
+        self.batches: deque[BatchInfo] = deque(maxlen=MAX_BATCHES)
+        self.last: tuple[list[Array], Array] = [], np.empty((0, 0))  # images and logits of the last batch
+        self._waiting: dict[str, deque[Job]] = {}
+        self._calls: deque[tuple[Callable[[Adapter], Any], Future[Any]]] = deque()
+        self._closing = False
+        self.changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="driftlaw-batcher", daemon=True)
+        self._thread.start()
+
+    @property
+    def mode(self) -> Mode:
+        """Whether predictions update the adapter, do not, or are those of the source model."""
+        if self.paused:
+            return "paused"
+        guard = self.adapter.guard
+        return "source" if guard is not None and guard.mode == "source" else "adapting"
+
+    def submit(self, job: Job) -> None:
+        """Add a request to the queue."""
+        with self.changed:
+            if self._closing:
+                raise RequestError(503, "The server is shutting down.")
+            self._waiting.setdefault(job.tenant, deque()).append(job)
+            self.changed.notify()
+
+    def call(self, function: Callable[[Adapter], Any]) -> Future[Any]:
+        """Run a function with the adapter between two batches; returns its result as a future."""
+        result: Future[Any] = Future()
+        with self.changed:
+            self._calls.append((function, result))
+            self.changed.notify()
+        return result
+
+    def note(self, action: str, reason: str) -> None:
+        """Remember an event."""
+        with self.changed:
+            self.events.append(Event(time=time.time(), step=self.steps, action=action, reason=reason))
+
+    def close(self) -> None:
+        """Predict what waits, then end the thread. Later requests are refused."""
+        with self.changed:
+            self._closing = True
+            self.changed.notify()
+        self._thread.join()
+
+    # --- in the thread -------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (work := self._next()) is not None:
+            try:
+                work()
+            except Exception:  # the thread must go on
+                logger.exception("The batcher failed.")
+
+    def _next(self) -> Callable[[], None] | None:
+        """Wait for the next call or batch and return it; None: the batcher is closed and nothing waits."""
+        with self.changed:
+            while True:
+                if self._calls:
+                    function, result = self._calls.popleft()
+                    return partial(_resolve, result, partial(function, self.adapter))
+                queues = [jobs for jobs in self._waiting.values() if jobs]
+                if not queues:
+                    if self._closing:
+                        return None
+                    self.changed.wait()
+                    continue
+                jobs = min(queues, key=lambda jobs: jobs[0].arrived)
+                start = jobs[0].arrived + self.settings.wait_ms / 1000
+                full = sum(len(job.images) for job in jobs) >= self.settings.batch_size
+                if not full and not self._closing and (left := start - time.monotonic()) > 0:
+                    self.changed.wait(left)
+                    continue
+                return partial(self._predict, self._take(jobs))
+
+    def _take(self, jobs: deque[Job]) -> list[Job]:
+        """Remove the jobs of the next batch from their queue; expired and cancelled ones are left out."""
+        batch: list[Job] = []
+        size = 0
+        while jobs and (not batch or size + len(jobs[0].images) <= self.settings.batch_size):
+            job = jobs.popleft()
+            if not job.answer.set_running_or_notify_cancel():
+                continue
+            if time.monotonic() > job.deadline:
+                job.answer.set_exception(deadline_error())
+                continue
+            batch.append(job)
+            size += len(job.images)
+        return batch
+
+    def _predict(self, batch: list[Job]) -> None:
+        if not batch:
+            return
+        started = time.monotonic()
+        try:
+            logits, diagnostics = self._step([job.images for job in batch])
+        except Exception as error:
+            logger.exception("The model failed on a batch of %d requests.", len(batch))
+            for job in batch:
+                reason = f"The model failed on this batch ({type(error).__name__}). The server's log has the details."
+                job.answer.set_exception(RequestError(500, reason))
+            return
+        self.steps, mode = self.adapter.steps, self.mode
+        ended, first = time.monotonic(), 0
+        for job in batch:
+            job.answer.set_result(Answer(logits[first : first + len(job.images)], self.steps, mode))
+            first += len(job.images)
+        self._remember(batch, logits, diagnostics, ended)
+        if self.on_batch is not None:
+            self.on_batch(self.batches[-1], ended - started)
+
+    def _step(self, arrays: list[Array]) -> tuple[Array, dict[str, Any]]:
+        adapter = self.adapter
+        parts = [torch.from_numpy(array) for array in arrays]
+        unit = torch.cat([part.float().div(255) if part.dtype == torch.uint8 else part for part in parts])
+        device = next((value.device for value in adapter.model.parameters()), torch.device("cpu"))
+        images = adapter.inputs.from_unit(unit.to(device), adapter.model)
+        if self.paused:
+            logits = adapter.predict(images)
+            values: Mapping[str, Any] = {"entropy": mean_entropy(logits), "class_shares": class_shares(logits)}
+        else:
+            output = adapter.step(images)
+            logits, values = output.logits, output.diagnostics
+        return logits.cpu().numpy(), diagnostics_to_json(values)
+
+    def _remember(self, batch: list[Job], logits: Array, diagnostics: dict[str, Any], ended: float) -> None:
+        images = [image for job in batch[:MAX_THUMBNAILS] for image in job.images[:MAX_THUMBNAILS]]
+        labels = self.adapter.diagnostic_labels().get("layer_weights", [])
+        events = self.adapter.guard.step_events if self.adapter.guard is not None and not self.paused else []
+        now = time.time()
+        info = BatchInfo(
+            now,
+            len(logits),
+            diagnostics.get("entropy"),
+            diagnostics.get("class_shares"),
+            [ended - job.arrived for job in batch],
+        )
+        with self.changed:
+            self.images += len(logits)
+            self.last = images[:MAX_THUMBNAILS], logits[:MAX_THUMBNAILS]
+            if "layer_weights" in diagnostics:
+                values = zip(labels, diagnostics["layer_weights"], strict=True)
+                self.layer_weights = {name: value for name, value in values if value is not None}
+            self.events += [Event(time=now, step=e.step, action=e.action, reason=e.reason) for e in events]
+            self.batches.append(info)
+            while self.batches[0].time < now - SECONDS - 2:
+                self.batches.popleft()
+
+
+def _resolve(result: Future[Any], function: Callable[[], Any]) -> None:
+    if result.set_running_or_notify_cancel():
+        try:
+            result.set_result(function())
+        except Exception as error:
+            result.set_exception(error)
+
+
+def deadline_error() -> RequestError:
+    """Return the error of a request whose deadline passed before its batch."""
+    return RequestError(504, "The deadline of the request passed before it was predicted. Send it again later.")

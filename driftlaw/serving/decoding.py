@@ -1,0 +1,133 @@
+"""Images of a request: PNG and JPEG files, and arrays in JSON, checked before anything reaches a model."""
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps
+
+from driftlaw.datasets.image_folder import CROP, resize_and_crop
+from driftlaw.serving.settings import RequestError, ServerSettings
+
+Array = npt.NDArray[Any]
+
+TOLERANCE = 1e-3  # how far pixels may be outside of [0, 1], as for an adapter
+
+
+def decode_file(data: bytes, size: int, settings: ServerSettings) -> Array:
+    """Return a PNG or JPEG file as uint8 (3, size, size).
+
+    Other sizes are resized and cropped to the center; for 224 pixels as ``driftlaw run --data`` does.
+
+    Raises:
+        RequestError: the file is damaged, of another type, or has too many pixels.
+    """
+    try:
+        with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
+            if image.width * image.height > settings.max_pixels:
+                raise RequestError(
+                    413, f"The image has {image.width}×{image.height} pixels. At most {settings.max_pixels:,} are read."
+                )
+            if image.mode.startswith(("I", "F")):
+                raise RequestError(415, "The image has more than 8 bits per channel. Send 8 bits, or JSON arrays.")
+            rgb = ImageOps.exif_transpose(image).convert("RGB")
+    except RequestError:
+        raise
+    except Exception as error:  # Pillow raises many types for damaged files
+        raise RequestError(
+            400, f"An image cannot be decoded ({type(error).__name__}). Send complete PNG or JPEG files."
+        ) from error
+    if rgb.size != (size, size):
+        rgb = resize_and_crop(rgb) if size == CROP else ImageOps.fit(rgb, (size, size), Image.Resampling.BILINEAR)
+    return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
+
+
+def decode_files(files: Sequence[bytes], size: int, settings: ServerSettings) -> Array:
+    """Return PNG and JPEG files as uint8 (n, 3, size, size)."""
+    return np.stack([decode_file(data, size, settings) for data in files])
+
+
+def parse_json(text: bytes, settings: ServerSettings) -> dict[str, Any]:
+    """Return a JSON object; NaN and infinity, which are not JSON, are refused."""
+    if len(text) > settings.max_json:
+        raise RequestError(413, f"The JSON text has {len(text):,} bytes. At most {settings.max_json:,} are read.")
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not JSON")
+
+    try:
+        value = json.loads(text, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:  # also bytes that are not UTF-8
+        raise RequestError(400, f"The body is not JSON: {str(error)[:200] or 'it is nested too deeply'}.") from error
+    if not isinstance(value, dict):
+        raise RequestError(400, "The body is JSON, but not an object. Expected {…}.")
+    return value
+
+
+def decode_json(text: bytes, size: int, settings: ServerSettings) -> Array:
+    """Return the images of ``{"images": […], "dtype": "float32"}``: one (3, h, w), or several (n, 3, h, w).
+
+    The dtype is ``float32`` with values in [0, 1], the default, or ``uint8`` with values from 0 to 255.
+    """
+    body = parse_json(text, settings)
+    dtype = body.get("dtype", "float32")
+    if "images" not in body or dtype not in ("float32", "uint8"):
+        raise RequestError(422, "Expected the keys 'images' and, if it is not 'float32', 'dtype': 'uint8'.")
+    return check_images(to_array(body["images"], dtype), size, settings)
+
+
+def to_array(values: Any, dtype: str) -> Array:
+    """Return nested lists of numbers as an array; bytes must be integers from 0 to 255."""
+    try:
+        array = np.asarray(values)
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise RequestError(422, "The images are not an array of numbers: some lists differ in length.") from error
+    if array.dtype.kind not in ("iu" if dtype == "uint8" else "iuf"):
+        raise RequestError(422, f"The images are not an array of numbers of type {dtype}.")
+    if dtype == "uint8" and array.size and (array.min() < 0 or array.max() > 255):
+        raise RequestError(422, "Images of dtype uint8 have values from 0 to 255, but others were found.")
+    return array.astype(dtype)
+
+
+def check_images(images: Array, size: int, settings: ServerSettings) -> Array:
+    """Return images as (n, 3, size, size); raise RequestError if their shape or values are unsuitable."""
+    found, images = images.shape, images[None] if images.ndim == 3 else images
+    if images.ndim != 4 or images.shape[1:] != (3, size, size) or not len(images):
+        raise RequestError(422, f"The images have shape {found}. Expected (n, 3, {size}, {size}), or one image.")
+    check_count(len(images), settings)
+    if images.dtype != np.uint8:
+        low, high = images.min(), images.max()
+        if not (low >= -TOLERANCE and high <= 1 + TOLERANCE):  # also NaN
+            raise RequestError(422, f"Pixels are from {low:.3g} to {high:.3g}. Expected [0, 1], or dtype uint8.")
+    return images
+
+
+def check_count(count: int, settings: ServerSettings) -> None:
+    """Raise RequestError if a request has no images, or too many."""
+    if not 1 <= count <= settings.max_images:
+        raise RequestError(422, f"The request has {count} images. Expected 1 to {settings.max_images}.")
+
+
+def describe_logits(logits: Array, class_names: list[str]) -> list[dict[str, Any]]:
+    """Return one prediction per row of logits: class, label and confidence; None where logits are not finite."""
+    rows: list[dict[str, Any]] = []
+    for row in logits.astype(np.float64):
+        if not np.isfinite(row).all():
+            rows.append({"class": None, "label": "", "confidence": None})
+            continue
+        index, powers = int(row.argmax()), np.exp(row - row.max())
+        rows.append({"class": index, "label": class_names[index], "confidence": float(1 / powers.sum())})
+    return rows
+
+
+def header_number(headers: Mapping[str, str], name: str) -> int | None:
+    """Return a header that is a number of bytes, or None if it is missing."""
+    text = headers.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+        raise RequestError(400, f"The header {name} is not a number.")
+    return int(text)

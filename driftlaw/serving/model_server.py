@@ -1,0 +1,165 @@
+"""Model server: the adapters of all tenants behind their batchers, without HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from driftlaw.base import Adapter
+from driftlaw.guard.snapshots import SnapshotFolder
+from driftlaw.serving.batcher import Answer, Batcher, Job, deadline_error
+from driftlaw.serving.decoding import Array, describe_logits
+from driftlaw.serving.settings import RequestError, ServerSettings
+from driftlaw.serving.status import BatchInfo, Status, Thumbnail, data_uri, make_series
+
+ACTIONS = ("pause", "resume", "reset", "rollback")
+"""What an administrator can do with an adapter."""
+
+
+class ModelServer:
+    """The adapters of a server, one or one per tenant, with their queues.
+
+    Args:
+        adapters: by tenant; one with an empty name if all share it. See ``ServerSettings.adapter_names``.
+        settings: settings of the server.
+        name: name of the model in URLs and answers.
+        class_names: one name per class; numbers are used if there are too few.
+        image_size: height and width of the images that the network receives.
+        on_batch: called with every batch and the seconds it took, from the threads of the batchers.
+    """
+
+    def __init__(
+        self,
+        adapters: Mapping[str, Adapter],
+        settings: ServerSettings,
+        *,
+        name: str,
+        class_names: Sequence[str],
+        image_size: int,
+        on_batch: Callable[[BatchInfo, float], None] | None = None,
+    ) -> None:
+        self.settings, self.name, self.image_size = settings, name, image_size
+        self.started = time.monotonic()
+        self.draining = False
+        self.pending: Counter[str] = Counter()  # requests in progress, by tenant
+        for adapter in adapters.values():
+            device = next((value.device for value in adapter.model.parameters()), None)
+            logits = adapter.predict(torch.zeros(2, 3, image_size, image_size, device=device))  # also a first check
+        numbers = [str(index) for index in range(logits.shape[1])]
+        self.class_names = list(class_names) if len(class_names) == len(numbers) else numbers
+        self.batchers = {owner: Batcher(adapter, settings, on_batch) for owner, adapter in adapters.items()}
+
+    def tenant(self, given: str | None) -> str:
+        """Return the tenant of a request; raise RequestError if it is missing or unknown."""
+        known = self.settings.tenants
+        if not known:
+            return ""
+        if given not in known:
+            found = "no tenant" if given is None else "an unknown tenant"
+            raise RequestError(422, f"The request names {found}. Put one of the server's tenants into Driftlaw-Tenant.")
+        return given
+
+    def batcher(self, tenant: str) -> Batcher:
+        """Return the batcher of a tenant."""
+        return self.batchers[tenant if self.settings.separate_adapters else ""]
+
+    async def predict(self, images: Array, tenant: str, deadline: float) -> Answer:
+        """Return the answer for checked images.
+
+        Args:
+            images: (n, 3, h, w), uint8 or float32 in [0, 1].
+            tenant: whose images they are.
+            deadline: value of ``time.monotonic()`` after which they must not reach the model.
+
+        Raises:
+            RequestError: the deadline passed before the batch started, or the model failed.
+        """
+        job = Job(images, tenant, deadline)
+        self.batcher(tenant).submit(job)
+        answer = asyncio.wrap_future(job.answer)
+        await asyncio.wait([answer], timeout=max(0.0, deadline - time.monotonic()))
+        if not answer.done() and job.answer.cancel():
+            raise deadline_error()
+        return await answer
+
+    async def act(self, action: str, tenant: str) -> dict[str, Any]:
+        """Pause, resume, reset or roll back the adapter of a tenant, between two batches."""
+        batcher = self.batcher(tenant)
+
+        def run(adapter: Adapter) -> None:
+            if action in ("pause", "resume"):
+                batcher.paused, reason = action == "pause", "The administrator requested it."
+            else:
+                reason = _reset(adapter) if action == "reset" else _rollback(adapter)
+            batcher.steps = adapter.steps
+            batcher.note(action, reason)
+
+        await asyncio.wrap_future(batcher.call(run))
+        return {"mode": batcher.mode, "step": batcher.steps}
+
+    def close(self) -> None:
+        """Predict what waits, save the state of every adapter that has a folder for it, and end the threads."""
+        self.draining = True
+        for batcher in self.batchers.values():
+            batcher.close()
+            if (folder := _folder(batcher.adapter)) is not None and batcher.adapter.steps:
+                folder.save(batcher.adapter.steps, batcher.adapter.state_dict())
+
+    def status(self, tenant: str) -> Status:
+        """Return what ``GET /v1/status`` returns."""
+        batcher = self.batcher(tenant)
+        with batcher.changed:
+            (images, logits), events, batches = batcher.last, list(batcher.events), batcher.batches.copy()
+        guard = batcher.adapter.guard
+        thumbnails = [
+            Thumbnail(image=data_uri(image), prediction=row["class"], label=row["label"], confidence=row["confidence"])
+            for image, row in zip(images, describe_logits(logits, self.class_names), strict=True)
+        ]
+        return Status(
+            model=self.name,
+            method=batcher.adapter.name,
+            classes=len(self.class_names),
+            class_names=self.class_names,
+            image_size=self.image_size,
+            tenant=tenant if self.settings.separate_adapters else "",
+            tenants=list(self.settings.tenants),
+            mode=batcher.mode,
+            steps=batcher.steps,
+            images=batcher.images,
+            uptime=round(time.monotonic() - self.started, 3),
+            queue=sum(self.pending.values()),
+            queue_limit=self.settings.queue,
+            layer_weights=batcher.layer_weights,
+            guard_counts=dict(guard.counts) if guard is not None else {},
+            guard_scale=guard.scale if guard is not None else None,
+            series=make_series(batches, time.time()),
+            events=events,
+            last_batch=thumbnails,
+        )
+
+
+def _folder(adapter: Adapter) -> SnapshotFolder | None:
+    return adapter.guard.folder if adapter.guard is not None else None
+
+
+def _reset(adapter: Adapter) -> str:
+    adapter.reset()
+    if (folder := _folder(adapter)) is not None:
+        folder.save(0, adapter.state_dict())  # deletes later ones, from which a restart would continue
+    return "The adapter is the source model again."
+
+
+def _rollback(adapter: Adapter) -> str:
+    """Load the newest snapshot from before the current step, and delete newer ones."""
+    folder, before = _folder(adapter), adapter.steps
+    if folder is None:
+        raise RequestError(409, "There are no snapshots, because the guard is off. Use reset.")
+    if not folder.load_into(adapter, before=before):
+        raise RequestError(409, f"There is no snapshot from before step {before}. Use reset.")
+    folder.save(adapter.steps, adapter.state_dict())
+    return f"From step {before} to the snapshot of step {adapter.steps}."

@@ -1,0 +1,146 @@
+"""``GET /v1/status``: what one adapter of the server did recently, as JSON for the live page."""
+
+import base64
+import io
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from PIL import Image
+from pydantic import BaseModel
+
+SECONDS = 120  # length of the series
+MAX_BATCHES = 20_000  # that are remembered
+MAX_EVENTS = 200
+MAX_THUMBNAILS = 16
+THUMBNAIL_SIZE = 96  # pixels
+
+Mode = Literal["adapting", "paused", "source"]
+
+
+class Series(BaseModel):
+    """Lists of equal length with one entry per second, oldest first. None: no batch in that second."""
+
+    time: list[float]
+    """Start of the second, in seconds since 1970."""
+    images: list[int]
+    """Images that were predicted: the throughput in images per second."""
+    entropy: list[float | None]
+    """Mean entropy of predictions, in nats."""
+    class_shares: list[list[float] | None]
+    """Share of predictions per class; None as well if there are more than 100 classes."""
+    latency_p50: list[float | None]
+    """Median time from the arrival of a request to its answer, in milliseconds."""
+    latency_p99: list[float | None]
+    """99th percentile of the same."""
+
+
+class Event(BaseModel):
+    """An action of the guard or the administrator (``pause``, ``resume``, ``reset``, ``rollback``)."""
+
+    time: float
+    step: int
+    action: str
+    reason: str
+
+
+class Thumbnail(BaseModel):
+    """An image of the last batch with its prediction; None if the logits were not finite."""
+
+    image: str
+    """PNG file as a data URI."""
+    prediction: int | None
+    label: str
+    confidence: float | None
+
+
+class Status(BaseModel):
+    """State of the server and of the adapter of one tenant."""
+
+    model: str
+    method: str
+    classes: int
+    class_names: list[str]
+    image_size: int
+    tenant: str
+    """Whose adapter this is; empty without tenants."""
+    tenants: list[str]
+    mode: Mode
+    """``paused``: predictions without updates. ``source``: the guard lets the source model predict."""
+    steps: int
+    images: int
+    uptime: float
+    """Seconds since the start of the server."""
+    queue: int
+    queue_limit: int
+    layer_weights: dict[str, float]
+    """Layer weights of the last step that reported them, such as LAW's; empty for other methods."""
+    guard_counts: dict[str, int]
+    """Number of actions of the guard, by name."""
+    guard_scale: float | None
+    """Factor of all updates, 1 without alarms; None without a guard."""
+    series: Series
+    events: list[Event]
+    """The last actions, oldest first."""
+    last_batch: list[Thumbnail]
+    """At most 16 images of the last batch."""
+
+
+@dataclass(frozen=True)
+class BatchInfo:
+    """What is remembered of a batch.
+
+    Attributes:
+        time: when it was answered, in seconds since 1970.
+        images: number of images.
+        entropy: mean entropy of its predictions in nats, or None.
+        class_shares: share of predictions per class, or None.
+        latencies: seconds from the arrival of each of its requests to the answer.
+    """
+
+    time: float
+    images: int
+    entropy: float | None
+    class_shares: list[float] | None
+    latencies: list[float]
+
+
+def make_series(batches: "deque[BatchInfo]", now: float, seconds: int = SECONDS) -> Series:
+    """Return the last seconds before ``now``, without the running one.
+
+    Args:
+        batches: oldest first.
+        now: seconds since 1970.
+        seconds: length of the series.
+    """
+    end = math.floor(now)
+    by_second: dict[int, list[BatchInfo]] = {second: [] for second in range(end - seconds, end)}
+    for batch in batches:
+        if math.floor(batch.time) in by_second:
+            by_second[math.floor(batch.time)].append(batch)
+    columns: dict[str, list[Any]] = {name: [] for name in Series.model_fields}
+    for second, found in by_second.items():
+        latencies = [latency for batch in found for latency in batch.latencies]
+        columns["time"].append(second)
+        columns["images"].append(sum(batch.images for batch in found))
+        for name in ("entropy", "class_shares"):
+            values = [(getattr(batch, name), batch.images) for batch in found if getattr(batch, name) is not None]
+            weights = [images for _, images in values]
+            mean = np.average([value for value, _ in values], axis=0, weights=weights) if values else None
+            columns[name].append(None if mean is None else mean.round(6).tolist())
+        for share in (50, 99):
+            milliseconds = round(1000 * float(np.percentile(latencies, share)), 3) if latencies else None
+            columns[f"latency_p{share}"].append(milliseconds)
+    return Series(**columns)
+
+
+def data_uri(image: "np.ndarray[Any, Any]") -> str:
+    """Return an image (3, h, w), uint8 or in [0, 1], as a small PNG file in a data URI."""
+    pixels = image if image.dtype == np.uint8 else (image * 255).round().astype(np.uint8)
+    picture = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+    picture.thumbnail((THUMBNAIL_SIZE, THUMBNAIL_SIZE))
+    file = io.BytesIO()
+    picture.save(file, format="PNG")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
