@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from driftlaw.serving import decoding
+from driftlaw.serving import decoding, page
 from driftlaw.serving.decoding import Array
 from driftlaw.serving.metrics import Metrics
 from driftlaw.serving.model_server import ACTIONS, ModelServer
@@ -63,6 +63,7 @@ class Routes:
         app.add_exception_handler(RequestError, _on_request_error)
         app.add_exception_handler(HTTPException, _on_http_error)
         app.add_exception_handler(RequestValidationError, _on_http_error)
+        app.include_router(page.router)
         app.add_api_route("/v1/predict", self.predict, methods=["POST"])
         app.add_api_route("/v1/status", self.status, response_model=Status)
         app.add_api_route("/metrics", self.read_metrics)
