@@ -210,10 +210,10 @@ class Guard:
         check = compare(logits, stored, batch, distances)
         check = check._replace(skew=check.skew - self.base_skew)
         self.checks = [*self.checks, check][-CHECKS:]
-        failed = self._problems(check)
-        interval = SOURCE_SAMPLES * len(images) if self.mode == "source" else self.images // 2
-        interval = min(interval, self.settings.check_images) // (4 if check.distance > FAR else 1)
-        self.next_check = self.images + (0 if failed else interval)
+        failed = any(map(self._problems, self.checks))
+        interval = 0 if failed else min(self.images // 2, self.settings.check_images)
+        interval = interval // 4 if check.distance > FAR else interval
+        self.next_check = self.images + (SOURCE_SAMPLES * len(images) if self.mode == "source" else interval)
         problems = self._problems(Check(*map(fmean, zip(*self.checks, strict=True)))) if failed else {}
         if self.mode == "source":
             if len(self.checks) == CHECKS and fmean(one.skew for one in self.checks) < 0.6 * self.settings.max_skew:

@@ -22,11 +22,11 @@ class GuardSettings(Settings):
     """Largest norm of an update, relative to the norm of the updated parameters. Larger updates are undone."""
     sample: int = Field(default=64, ge=8)
     """Number of recent images on which a check compares the adapter with the source model."""
-    check_images: PositiveInt = 3200
+    check_images: PositiveInt = 4800
     """Number of images between two checks. Checks are more frequent at the start, and after a check that failed."""
     max_skew: float = Field(default=0.25, gt=0)
     """Skew of recent batches above which the source model predicts; see ``driftlaw.guard.monitors.skew``."""
-    min_agreement: float = Field(default=0.75, ge=0, le=1)
+    min_agreement: float = Field(default=0.85, ge=0, le=1)
     """Lowest share of the confident predictions of the reference model that the adapter must share."""
     min_classes: float = Field(default=0.7, ge=0, le=1)
     """Lowest effective number of predicted classes, relative to that of the reference model."""
