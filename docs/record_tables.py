@@ -6,6 +6,7 @@ includes the same tables, written to docs/reference/ when it is built.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import statistics
@@ -44,9 +45,12 @@ TITLES = {
 }
 
 
+read_once = functools.cache(read_record)
+
+
 def load(*folders: str, **stream: Any) -> list[RunRecord]:
     """Return the records in folders under results/ whose stream has these settings."""
-    records = (read_record(path) for path in find_records([RESULTS / folder for folder in folders]))
+    records = (read_once(path) for path in find_records([RESULTS / folder for folder in folders]))
     return [record for record in records if all(record.header["stream"][key] == stream[key] for key in stream)]
 
 
