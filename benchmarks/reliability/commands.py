@@ -8,11 +8,12 @@ from benchmarks.reliability.cost import cost
 from benchmarks.reliability.fuzz import fuzz
 from benchmarks.reliability.kill import kill
 from benchmarks.reliability.streams import streams
+from benchmarks.reliability.watch import watch
 
 app = typer.Typer(
     help="Measure what bad images, collapsing streams, attacks, kills and damaged files do to driftlaw.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (attack, bad_images, cost, fuzz, kill, streams):
+for command in (attack, bad_images, cost, fuzz, kill, streams, watch):
     app.command()(command)

@@ -89,7 +89,7 @@ def watch(
     if path.is_dir():
         images = FolderSource(path, size, once=once, done=watched.done)
     else:
-        images = VideoSource(source, size, start=watched.next_frame)
+        images = VideoSource(identity["source"], size, start=watched.next_frame)
 
     def print_line(line: Line) -> None:
         if out is None:

@@ -169,7 +169,7 @@ function showProblem(problem) {
   for (const id of ["pause", "rollback", "reset"]) get(id).disabled = Boolean(problem);
   if (!problem) return;
   setText(get("problem"), problem + since);
-  setText(get("mode"), "No connection");
+  setText(get("mode"), needsToken ? "Token needed" : "No connection");
   setText(get("mode-text"), "");
   get("mode").dataset.mode = "away";
 }
@@ -222,6 +222,7 @@ function showWeights(current) {
   const entries = Object.entries(current.layer_weights).filter(([, value]) => isNumber(value));
   const area = get("weights");
   area.classList.toggle("none", !entries.length);
+  area.classList.toggle("many", entries.length > 80);
   get("weight-details").hidden = !entries.length;
   if (!entries.length) {
     const waiting = current.method.startsWith("law");
@@ -289,7 +290,6 @@ function showShares(current) {
     const share = totals[indices[place]] / count;
     const name = current.class_names[indices[place]] || `class ${indices[place]}`;
     setText(row.children[0], name);
-    row.children[0].title = name;
     row.children[1].firstElementChild.style.transform = `scaleX(${totals[indices[place]] / longest})`;
     setText(row.children[2], percent(share));
   });
@@ -386,7 +386,6 @@ function showThumbnails(current) {
     if (item.children[0].src !== image) item.children[0].src = image;
     item.children[0].alt = "";
     setText(item.children[1], name);
-    item.children[1].title = name;
     setText(item.children[2], isNumber(confidence) ? percent(confidence) : "");
   });
 }
