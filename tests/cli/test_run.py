@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
+from driftlaw.cli import main
 from driftlaw.files import sha256_of
 from driftlaw.models import build_model, load_model, save_model, weights_sha256
 from driftlaw.records import read_record
@@ -34,24 +37,24 @@ def command(weights: Path | None, out: Path, *more: str) -> list[str]:
     small = ["--limit", "40", "--set", "stream.batch_size=20"]
     small += ["--set", f"model.weights={weights}"] if weights else []
     few = ["--set", 'stream.corruptions=["gaussian_noise","fog","contrast"]']
-    return [
-        sys.executable,
-        "-m",
-        "driftlaw",
-        "run",
-        "embedded",
-        *small,
-        *few,
-        "--out",
-        str(out),
-        "--device",
-        "cpu",
-        *more,
-    ]
+    return ["run", "embedded", *small, *few, "--out", str(out), "--device", "cpu", *more]
 
 
 def call(arguments: list[str]) -> subprocess.CompletedProcess:
-    return subprocess.run(arguments, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    """Run ``driftlaw`` in this process, which need not import torch again."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["driftlaw", *arguments])
+        patch.setenv("DRIFTLAW_QUIET", "")
+        patch.setattr("driftlaw.base.small_batches.FULL_BATCH", 32)
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return subprocess.CompletedProcess(arguments, ended.value.code or 0, out.getvalue(), err.getvalue())
+
+
+def call_process(*arguments: str) -> subprocess.CompletedProcess:
+    command_line = [sys.executable, *arguments]
+    return subprocess.run(command_line, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
 
 
 def test_json_is_one_document_and_every_run_has_a_record(weights, tmp_path):
@@ -100,7 +103,7 @@ def test_wrong_use_exits_with_2_and_a_message(weights, tmp_path, more, message):
 
 
 def test_an_unknown_preset_gets_a_suggestion(tmp_path):
-    done = call([sys.executable, "-m", "driftlaw", "run", "embeded"])
+    done = call(["run", "embeded"])
     assert done.returncode == 2
     assert "Did you mean 'embedded'" in done.stderr
 
@@ -134,7 +137,7 @@ INTERRUPTED_RUN = ["--methods", "law", "--set", "stream.batch_size=4", "--checkp
 def undisturbed(weights, tmp_path_factory) -> Path:
     """Return the record of the run without an interruption."""
     out = tmp_path_factory.mktemp("undisturbed")
-    assert call(command(weights, out, *INTERRUPTED_RUN)).returncode == 0
+    assert call_process("-m", "driftlaw", *command(weights, out, *INTERRUPTED_RUN)).returncode == 0
     (record,) = out.glob("*.jsonl")
     return record
 
@@ -143,13 +146,13 @@ def undisturbed(weights, tmp_path_factory) -> Path:
     ("number", "exit_code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
 def test_an_interrupted_run_resumes_and_ends_with_the_same_record(weights, tmp_path, undisturbed, number, exit_code):
-    python, _, _, *arguments = command(weights, tmp_path / "interrupted", *INTERRUPTED_RUN)
-    interrupted = call([python, "-c", SIGNAL_AFTER_SIX_STEPS, str(int(number)), *arguments])
+    arguments = command(weights, tmp_path / "interrupted", *INTERRUPTED_RUN)
+    interrupted = call_process("-c", SIGNAL_AFTER_SIX_STEPS, str(int(number)), *arguments)
     assert interrupted.returncode == exit_code, interrupted.stderr
     assert ("Run the same command again to resume." in interrupted.stderr) == (number != signal.SIGKILL)
     (record,) = (tmp_path / "interrupted").glob("*.jsonl")
     assert b'"closing"' not in record.read_bytes()
-    resumed = call([python, "-m", "driftlaw", *arguments])
+    resumed = call_process("-m", "driftlaw", *arguments)
     assert resumed.returncode == 0, resumed.stderr
     assert re.search(r": resumed after \d+ of \d+ steps", resumed.stderr) or number == signal.SIGKILL
     assert without_timings(record) == without_timings(undisturbed)
@@ -166,8 +169,7 @@ def test_progress_lines_are_printed_without_a_terminal_unless_quiet(weights, tmp
     assert re.fullmatch(
         r"\[1/1\] embedded source seed 1: [\d.]+ % error, from its finished record \(--overwrite .*\)\n", again
     )
-    python, *module, run, preset = command(weights, tmp_path, "--methods", "source")[:5]
-    quiet = call([python, *module, "-q", run, preset, *command(weights, tmp_path / "other", "--methods", "source")[5:]])
+    quiet = call(["-q", *command(weights, tmp_path / "other", "--methods", "source")])
     assert (quiet.returncode, quiet.stderr) == (0, "")
 
 
