@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from driftlaw.evaluation import run
     from driftlaw.methods import list_methods
     from driftlaw.models import load_model
+    from driftlaw.serving.client import Client
     from driftlaw.streams import make_stream
 else:
     _MODULES = {"corrupt": "corruptions", "list_corruptions": "corruptions", "list_methods": "methods"}
-    _MODULES |= {"load_model": "models", "make_stream": "streams", "run": "evaluation"}
+    _MODULES |= {"load_model": "models", "make_stream": "streams", "run": "evaluation", "Client": "serving.client"}
 
     def __getattr__(name: str) -> Any:
         """Import a public function when it is first used, because torch takes seconds to import."""
@@ -39,7 +40,7 @@ else:
         return sorted({*globals(), *__all__})
 
 
-__all__ = ["adapt", "corrupt", "list_corruptions", "list_methods", "load_model", "make_stream", "run"]
+__all__ = ["Client", "adapt", "corrupt", "list_corruptions", "list_methods", "load_model", "make_stream", "run"]
 
 _deprecated.install()
 

@@ -112,6 +112,7 @@ def serve(
         for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises the signal again after it has shut down
             signal.signal(number, lambda *_: setattr(server, "should_exit", True))
         socket = config.bind_socket()
+        socket.listen(config.backlog)  # connections wait from now on
         address, where = socket.getsockname()[:2], "a temporary folder" if snapshots is None else str(snapshots)
         steps = max(batcher.steps for batcher in model_server.batchers.values())
         shown = f"[{address[0]}]" if ":" in address[0] else address[0]

@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -19,10 +18,12 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from driftlaw.serving import decoding, page
+from driftlaw import __version__
+from driftlaw.serving import decoding, page, protocol
+from driftlaw.serving.batcher import deadline_error
 from driftlaw.serving.decoding import Array
 from driftlaw.serving.metrics import Metrics
 from driftlaw.serving.model_server import ACTIONS, ModelServer
@@ -69,6 +70,12 @@ class Routes:
         app.add_api_route("/metrics", self.read_metrics)
         for action in ACTIONS:
             app.add_api_route(f"/v1/{action}", self.administrate, methods=["POST"], name=action)
+        app.add_api_route("/v2", self.server_metadata)
+        app.add_api_route("/v2/health/live", self.server_metadata)
+        app.add_api_route("/v2/health/ready", self.ready)
+        app.add_api_route("/v2/models/{model}", self.model_metadata)
+        app.add_api_route("/v2/models/{model}/ready", self.ready)
+        app.add_api_route("/v2/models/{model}/infer", self.infer, methods=["POST"])
         return app
 
     # --- routes --------------------------------------------------------------------------------------------------
@@ -77,31 +84,63 @@ class Routes:
         """Predict images: PNG or JPEG files (multipart, or one as the body), or JSON arrays."""
         answer, _ = await self.answer(request, self._read_images)
         predictions = decoding.describe_logits(answer.logits, self.server.class_names)
-        request.state.log["predictions"] = [row["class"] for row in predictions]
         body = {"model": self.server.name, "step": answer.step, "mode": answer.mode, "predictions": predictions}
         return JSONResponse(body)
 
-    async def status(self, request: Request, tenant: str | None = None) -> Status:
-        """Return what the adapter did recently."""
+    async def status(self, request: Request) -> Status:
+        """Return what the adapter of a tenant did recently."""
         self.check_token(request)
-        names = self.server.settings.tenants
-        chosen = self.server.tenant(tenant or (names[0] if names else None))
-        status: Status = await run_in_threadpool(self.server.status, chosen)
+        status: Status = await run_in_threadpool(self.server.status, self._tenant(request, required=False))
         return status
 
-    async def administrate(self, request: Request, tenant: str | None = None) -> dict[str, Any]:
+    async def administrate(self, request: Request) -> dict[str, Any]:
         """Pause, resume, reset or roll back the adapter of a tenant."""
         self.check_token(request, administrator=True)
-        names = self.server.settings.tenants
-        needed = tenant if self.server.settings.separate_adapters else tenant or (names[0] if names else None)
-        return await self.server.act(request.url.path.rpartition("/")[2], self.server.tenant(needed))
+        tenant = self._tenant(request, required=self.server.settings.separate_adapters)
+        return await self.server.act(request.url.path.rpartition("/")[2], tenant)
 
     async def read_metrics(self, request: Request) -> Response:
         """Return the metrics for Prometheus."""
         self.check_token(request)
         return Response(self.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
+    async def server_metadata(self) -> dict[str, Any]:
+        """Return name and version of the server; it is live if there is an answer."""
+        return {"name": "driftlaw", "version": __version__, "extensions": ["binary_tensor_data"], "live": True}
+
+    async def ready(self, model: str | None = None) -> Response:
+        """Return status 200 while requests are accepted, else 503."""
+        self._check_name(model)
+        return JSONResponse({"ready": not self.server.draining}, 503 if self.server.draining else 200)
+
+    async def model_metadata(self, request: Request, model: str) -> dict[str, Any]:
+        """Return names, types and shapes of the tensors of the model."""
+        self.check_token(request)
+        self._check_name(model)
+        return protocol.model_metadata(model, len(self.server.class_names), self.server.image_size)
+
+    async def infer(self, request: Request, model: str) -> Response:
+        """Predict the images of a request of the Open Inference Protocol."""
+        self._check_name(model)
+        answer, asked = await self.answer(request, self._read_tensors)
+        body, headers = protocol.encode_answer(model, answer.logits, asked)
+        return Response(body, headers=headers)
+
     # --- parts of routes -----------------------------------------------------------------------------------------
+
+    def _check_name(self, model: str | None) -> None:
+        if model not in (None, self.server.name):
+            raise RequestError(404, f"There is no such model. This server has '{self.server.name}'.")
+
+    def _tenant(self, request: Request, *, required: bool = True) -> str:
+        """Return the tenant that a request names in its header or query, or the first one if it may be missing."""
+        known = self.server.settings.tenants
+        given = request.headers.get("driftlaw-tenant") or request.query_params.get("tenant") or ""
+        if not known or (not given and not required):
+            return known[0] if known else ""
+        if given not in known:
+            raise RequestError(422, "Send the header Driftlaw-Tenant with the name of one of the server's tenants.")
+        return given
 
     def check_token(self, request: Request, *, administrator: bool = False) -> None:
         """Raise RequestError if a request may not use a route. Tokens are compared in constant time.
@@ -110,7 +149,7 @@ class Routes:
         """
         headers = request.headers
         host, origin = headers.get("host", ""), headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and origin.partition("://")[2] != host:
             raise RequestError(403, "The request comes from a web page of another site.")
         if self.token is None and self.admin_token is None:
             if host.rpartition(":")[0] not in LOCAL and host not in LOCAL:
@@ -133,29 +172,25 @@ class Routes:
         The deadline includes the time in which the body is received. A full queue is noticed before that.
         """
         self.check_token(request)
-        server, settings = self.server, self.server.settings
-        tenant = server.tenant(request.headers.get("driftlaw-tenant"))
-        timeout = settings.deadline_ms / 1000
+        server, settings, tenant = self.server, self.server.settings, self._tenant(request)
         given = decoding.header_number(request.headers, "driftlaw-timeout-ms")
-        deadline = time.monotonic() + (timeout if given is None else min(timeout, given / 1000))
+        timeout = min(settings.deadline_ms, settings.deadline_ms if given is None else given) / 1000
+        deadline = time.monotonic() + timeout
         if server.draining:
             raise RequestError(503, "The server is shutting down.")
         if server.pending[tenant] >= settings.queue:
-            raise RequestError(
-                429, f"The queue is full ({settings.queue} requests). Retry later.", {"Retry-After": "1"}
-            )
+            raise RequestError(429, f"The queue is full ({settings.queue} requests).", {"Retry-After": "1"})
         server.pending[tenant] += 1
         try:
-            try:
-                async with asyncio.timeout(deadline - time.monotonic()):
-                    images, extra = await read(self._limited(request))
-            except TimeoutError:
-                raise RequestError(504, "The deadline passed before the request was read.") from None
+            async with asyncio.timeout(timeout):
+                images, extra = await read(self._limited(request))
             request.state.log |= {"tenant": tenant, "images": len(images)}
             answer = await server.predict(images, tenant, deadline)
+        except TimeoutError:
+            raise deadline_error() from None
         finally:
             server.pending[tenant] -= 1
-        request.state.log["step"] = answer.step
+        request.state.log |= {"step": answer.step, "predictions": answer.logits.argmax(1).tolist()}
         return answer, extra
 
     def _limited(self, request: Request) -> Request:
@@ -188,13 +223,20 @@ class Routes:
                 async with request.form(max_files=settings.max_images, max_fields=settings.max_images) as form:
                     parts = [part for _, part in form.multi_items() if isinstance(part, UploadFile)]
                     files = [await part.read() for part in parts]
-            except (MultiPartException, HTTPException) as error:
-                reason = getattr(error, "detail", None) or getattr(error, "message", "")
+            except (RequestError, ClientDisconnect):
+                raise
+            except Exception as error:  # the parser of forms raises several types
+                reason = getattr(error, "detail", type(error).__name__)
                 raise RequestError(400, f"The form cannot be read: {reason}") from error
         else:
             raise RequestError(415, "Send image/png, image/jpeg, multipart/form-data with files, or application/json.")
-        decoding.check_count(len(files), settings)
         return await run_in_threadpool(decoding.decode_files, files, size, settings), None
+
+    async def _read_tensors(self, request: Request) -> tuple[Array, protocol.InferRequest]:
+        length, body = decoding.header_number(request.headers, protocol.LENGTH), await request.body()
+        size, settings = self.server.image_size, self.server.settings
+        images, asked = await run_in_threadpool(protocol.parse_request, body, length, size, settings)
+        return images, asked
 
 
 class AccessLog:
@@ -232,6 +274,8 @@ class AccessLog:
 
         try:
             await self.app(scope, receive, logged_send)
+        except ClientDisconnect:
+            pass
         except Exception as error:
             logging.getLogger(__name__).exception("A request failed.")
             if not answered:

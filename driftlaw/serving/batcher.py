@@ -19,7 +19,7 @@ from driftlaw.base import Adapter
 from driftlaw.base.diagnostics import class_shares, diagnostics_to_json, mean_entropy
 from driftlaw.serving.decoding import Array
 from driftlaw.serving.settings import RequestError, ServerSettings
-from driftlaw.serving.status import MAX_BATCHES, MAX_EVENTS, MAX_THUMBNAILS, SECONDS, BatchInfo, Event, Mode
+from driftlaw.serving.status import MAX_THUMBNAILS, SECONDS, BatchInfo, Event, Mode
 
 logger = logging.getLogger(__name__)
 
@@ -58,24 +58,22 @@ class Batcher:
     Args:
         adapter: the adapter; nothing else may use it from now on.
         settings: settings of the server.
-        on_batch: called with every batch, in the thread.
+        on_batch: called in the thread with every batch and the seconds that it took.
     """
 
     def __init__(
-        self, adapter: Adapter, settings: ServerSettings, on_batch: Callable[[BatchInfo, float], None] | None = None
+        self, adapter: Adapter, settings: ServerSettings, on_batch: Callable[[BatchInfo, float], None]
     ) -> None:
         self.adapter, self.settings, self.on_batch = adapter, settings, on_batch
-        self.paused = False
-        self.images = 0
-        self.steps = adapter.steps
+        self.paused, self.images, self.steps = False, 0, adapter.steps
         self.layer_weights: dict[str, float] = {}
-        self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
-        self.batches: deque[BatchInfo] = deque(maxlen=MAX_BATCHES)
+        self.events: deque[Event] = deque(maxlen=200)
+        self.batches: deque[BatchInfo] = deque(maxlen=20_000)  # of the last minutes
         self.last: tuple[list[Array], Array] = [], np.empty((0, 0))  # images and logits of the last batch
         self._waiting: dict[str, deque[Job]] = {}
-        self._calls: deque[tuple[Callable[[Adapter], Any], Future[Any]]] = deque()
+        self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._closing = False
-        self.changed = threading.Condition()
+        self.changed = threading.Condition()  # protects everything above
         self._thread = threading.Thread(target=self._work, name="driftlaw-batcher", daemon=True)
         self._thread.start()
 
@@ -95,18 +93,13 @@ class Batcher:
             self._waiting.setdefault(job.tenant, deque()).append(job)
             self.changed.notify()
 
-    def call(self, function: Callable[[Adapter], Any]) -> Future[Any]:
-        """Run a function with the adapter between two batches; returns its result as a future."""
+    def call(self, function: Callable[[], Any]) -> Future[Any]:
+        """Run a function that uses the adapter between two batches; returns its result as a future."""
         result: Future[Any] = Future()
         with self.changed:
             self._calls.append((function, result))
             self.changed.notify()
         return result
-
-    def note(self, action: str, reason: str) -> None:
-        """Remember an event."""
-        with self.changed:
-            self.events.append(Event(time=time.time(), step=self.steps, action=action, reason=reason))
 
     def close(self) -> None:
         """Predict what waits, then end the thread. Later requests are refused."""
@@ -129,8 +122,7 @@ class Batcher:
         with self.changed:
             while True:
                 if self._calls:
-                    function, result = self._calls.popleft()
-                    return partial(_resolve, result, partial(function, self.adapter))
+                    return partial(_resolve, *self._calls.popleft())
                 queues = [jobs for jobs in self._waiting.values() if jobs]
                 if not queues:
                     if self._closing:
@@ -138,12 +130,11 @@ class Batcher:
                     self.changed.wait()
                     continue
                 jobs = min(queues, key=lambda jobs: jobs[0].arrived)
-                start = jobs[0].arrived + self.settings.wait_ms / 1000
-                full = sum(len(job.images) for job in jobs) >= self.settings.batch_size
-                if not full and not self._closing and (left := start - time.monotonic()) > 0:
-                    self.changed.wait(left)
-                    continue
-                return partial(self._predict, self._take(jobs))
+                is_full = sum(len(job.images) for job in jobs) >= self.settings.batch_size
+                left = jobs[0].arrived + self.settings.wait_ms / 1000 - time.monotonic()
+                if is_full or self._closing or left <= 0:
+                    return partial(self._predict, self._take(jobs))
+                self.changed.wait(left)
 
     def _take(self, jobs: deque[Job]) -> list[Job]:
         """Remove the jobs of the next batch from their queue; expired and cancelled ones are left out."""
@@ -172,20 +163,22 @@ class Batcher:
                 reason = f"The model failed on this batch ({type(error).__name__}). The server's log has the details."
                 job.answer.set_exception(RequestError(500, reason))
             return
-        self.steps, mode = self.adapter.steps, self.mode
-        ended, first = time.monotonic(), 0
+        self.steps, first, ended = self.adapter.steps, 0, time.monotonic()
         for job in batch:
-            job.answer.set_result(Answer(logits[first : first + len(job.images)], self.steps, mode))
+            job.answer.set_result(Answer(logits[first : first + len(job.images)], self.steps, self.mode))
             first += len(job.images)
-        self._remember(batch, logits, diagnostics, ended)
-        if self.on_batch is not None:
-            self.on_batch(self.batches[-1], ended - started)
+        latencies = [ended - job.arrived for job in batch]
+        values = diagnostics.get("entropy"), diagnostics.get("class_shares")
+        info = BatchInfo(time.time(), len(logits), *values, latencies)
+        images = [image for job in batch[:MAX_THUMBNAILS] for image in job.images[:MAX_THUMBNAILS]][:MAX_THUMBNAILS]
+        self._remember(info, diagnostics, images, logits[: len(images)])
+        self.on_batch(info, ended - started)
 
     def _step(self, arrays: list[Array]) -> tuple[Array, dict[str, Any]]:
-        adapter = self.adapter
-        parts = [torch.from_numpy(array) for array in arrays]
+        """Return logits and diagnostics of a batch; the adapter is updated on it unless it is paused."""
+        adapter, parts = self.adapter, [torch.from_numpy(array) for array in arrays]
         unit = torch.cat([part.float().div(255) if part.dtype == torch.uint8 else part for part in parts])
-        device = next((value.device for value in adapter.model.parameters()), torch.device("cpu"))
+        device = next((value.device for value in adapter.model.parameters()), None)
         images = adapter.inputs.from_unit(unit.to(device), adapter.model)
         if self.paused:
             logits = adapter.predict(images)
@@ -195,36 +188,25 @@ class Batcher:
             logits, values = output.logits, output.diagnostics
         return logits.cpu().numpy(), diagnostics_to_json(values)
 
-    def _remember(self, batch: list[Job], logits: Array, diagnostics: dict[str, Any], ended: float) -> None:
-        images = [image for job in batch[:MAX_THUMBNAILS] for image in job.images[:MAX_THUMBNAILS]]
-        labels = self.adapter.diagnostic_labels().get("layer_weights", [])
-        events = self.adapter.guard.step_events if self.adapter.guard is not None and not self.paused else []
-        now = time.time()
-        info = BatchInfo(
-            now,
-            len(logits),
-            diagnostics.get("entropy"),
-            diagnostics.get("class_shares"),
-            [ended - job.arrived for job in batch],
-        )
+    def _remember(self, info: BatchInfo, diagnostics: dict[str, Any], images: list[Array], logits: Array) -> None:
+        guard, weights = self.adapter.guard, diagnostics.get("layer_weights")
         with self.changed:
-            self.images += len(logits)
-            self.last = images[:MAX_THUMBNAILS], logits[:MAX_THUMBNAILS]
-            if "layer_weights" in diagnostics:
-                values = zip(labels, diagnostics["layer_weights"], strict=True)
-                self.layer_weights = {name: value for name, value in values if value is not None}
-            self.events += [Event(time=now, step=e.step, action=e.action, reason=e.reason) for e in events]
+            self.images, self.last = self.images + info.images, (images, logits)
+            if weights is not None:
+                names = self.adapter.diagnostic_labels()["layer_weights"]
+                self.layer_weights = {n: w for n, w in zip(names, weights, strict=True) if w is not None}
+            for event in guard.step_events if guard is not None and not self.paused else ():
+                self.events.append(Event(info.time, event.step, event.action, event.reason))
             self.batches.append(info)
-            while self.batches[0].time < now - SECONDS - 2:
+            while self.batches[0].time < info.time - SECONDS - 2:
                 self.batches.popleft()
 
 
-def _resolve(result: Future[Any], function: Callable[[], Any]) -> None:
-    if result.set_running_or_notify_cancel():
-        try:
-            result.set_result(function())
-        except Exception as error:
-            result.set_exception(error)
+def _resolve(function: Callable[[], Any], result: Future[Any]) -> None:
+    try:
+        result.set_result(function())
+    except Exception as error:
+        result.set_exception(error)
 
 
 def deadline_error() -> RequestError:

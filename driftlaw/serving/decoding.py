@@ -47,6 +47,7 @@ def decode_file(data: bytes, size: int, settings: ServerSettings) -> Array:
 
 def decode_files(files: Sequence[bytes], size: int, settings: ServerSettings) -> Array:
     """Return PNG and JPEG files as uint8 (n, 3, size, size)."""
+    check_count(len(files), settings)
     return np.stack([decode_file(data, size, settings) for data in files])
 
 

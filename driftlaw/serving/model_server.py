@@ -15,7 +15,7 @@ from driftlaw.guard.snapshots import SnapshotFolder
 from driftlaw.serving.batcher import Answer, Batcher, Job, deadline_error
 from driftlaw.serving.decoding import Array, describe_logits
 from driftlaw.serving.settings import RequestError, ServerSettings
-from driftlaw.serving.status import BatchInfo, Status, Thumbnail, data_uri, make_series
+from driftlaw.serving.status import BatchInfo, Event, Status, Thumbnail, data_uri, make_series
 
 ACTIONS = ("pause", "resume", "reset", "rollback")
 """What an administrator can do with an adapter."""
@@ -28,9 +28,9 @@ class ModelServer:
         adapters: by tenant; one with an empty name if all share it. See ``ServerSettings.adapter_names``.
         settings: settings of the server.
         name: name of the model in URLs and answers.
-        class_names: one name per class; numbers are used if there are too few.
+        class_names: one name per class; numbers are used if their number is another.
         image_size: height and width of the images that the network receives.
-        on_batch: called with every batch and the seconds it took, from the threads of the batchers.
+        on_batch: called with every batch and the seconds that it took, from the threads of the batchers.
     """
 
     def __init__(
@@ -41,28 +41,17 @@ class ModelServer:
         name: str,
         class_names: Sequence[str],
         image_size: int,
-        on_batch: Callable[[BatchInfo, float], None] | None = None,
+        on_batch: Callable[[BatchInfo, float], None],
     ) -> None:
         self.settings, self.name, self.image_size = settings, name, image_size
-        self.started = time.monotonic()
-        self.draining = False
+        self.started, self.draining = time.monotonic(), False
         self.pending: Counter[str] = Counter()  # requests in progress, by tenant
-        for adapter in adapters.values():
+        for adapter in adapters.values():  # the first prediction, which is slower, before the first request
             device = next((value.device for value in adapter.model.parameters()), None)
-            logits = adapter.predict(torch.zeros(2, 3, image_size, image_size, device=device))  # also a first check
+            logits = adapter.predict(torch.zeros(2, 3, image_size, image_size, device=device))
         numbers = [str(index) for index in range(logits.shape[1])]
         self.class_names = list(class_names) if len(class_names) == len(numbers) else numbers
         self.batchers = {owner: Batcher(adapter, settings, on_batch) for owner, adapter in adapters.items()}
-
-    def tenant(self, given: str | None) -> str:
-        """Return the tenant of a request; raise RequestError if it is missing or unknown."""
-        known = self.settings.tenants
-        if not known:
-            return ""
-        if given not in known:
-            found = "no tenant" if given is None else "an unknown tenant"
-            raise RequestError(422, f"The request names {found}. Put one of the server's tenants into Driftlaw-Tenant.")
-        return given
 
     def batcher(self, tenant: str) -> Batcher:
         """Return the batcher of a tenant."""
@@ -91,13 +80,15 @@ class ModelServer:
         """Pause, resume, reset or roll back the adapter of a tenant, between two batches."""
         batcher = self.batcher(tenant)
 
-        def run(adapter: Adapter) -> None:
+        def run() -> None:
+            reason = "The administrator requested it."
             if action in ("pause", "resume"):
-                batcher.paused, reason = action == "pause", "The administrator requested it."
+                batcher.paused = action == "pause"
             else:
-                reason = _reset(adapter) if action == "reset" else _rollback(adapter)
-            batcher.steps = adapter.steps
-            batcher.note(action, reason)
+                reason = (_reset if action == "reset" else _rollback)(batcher.adapter)
+            with batcher.changed:
+                batcher.steps = batcher.adapter.steps
+                batcher.events.append(Event(time.time(), batcher.steps, action, reason))
 
         await asyncio.wrap_future(batcher.call(run))
         return {"mode": batcher.mode, "step": batcher.steps}
@@ -107,39 +98,37 @@ class ModelServer:
         self.draining = True
         for batcher in self.batchers.values():
             batcher.close()
-            if (folder := _folder(batcher.adapter)) is not None and batcher.adapter.steps:
+            if (folder := _folder(batcher.adapter)) is not None:
                 folder.save(batcher.adapter.steps, batcher.adapter.state_dict())
 
     def status(self, tenant: str) -> Status:
         """Return what ``GET /v1/status`` returns."""
         batcher = self.batcher(tenant)
+        guard, names = batcher.adapter.guard, self.class_names
         with batcher.changed:
-            (images, logits), events, batches = batcher.last, list(batcher.events), batcher.batches.copy()
-        guard = batcher.adapter.guard
-        thumbnails = [
-            Thumbnail(image=data_uri(image), prediction=row["class"], label=row["label"], confidence=row["confidence"])
-            for image, row in zip(images, describe_logits(logits, self.class_names), strict=True)
-        ]
+            (images, logits), events, batches = batcher.last, list(batcher.events), list(batcher.batches)
+            layer_weights, steps, count = batcher.layer_weights, batcher.steps, batcher.images
+        rows = describe_logits(logits, names)
         return Status(
             model=self.name,
             method=batcher.adapter.name,
-            classes=len(self.class_names),
-            class_names=self.class_names,
+            classes=len(names),
+            class_names=names,
             image_size=self.image_size,
             tenant=tenant if self.settings.separate_adapters else "",
             tenants=list(self.settings.tenants),
             mode=batcher.mode,
-            steps=batcher.steps,
-            images=batcher.images,
+            steps=steps,
+            images=count,
             uptime=round(time.monotonic() - self.started, 3),
             queue=sum(self.pending.values()),
             queue_limit=self.settings.queue,
-            layer_weights=batcher.layer_weights,
+            layer_weights=layer_weights,
             guard_counts=dict(guard.counts) if guard is not None else {},
             guard_scale=guard.scale if guard is not None else None,
             series=make_series(batches, time.time()),
             events=events,
-            last_batch=thumbnails,
+            last_batch=[Thumbnail(data_uri(image), *row.values()) for image, row in zip(images, rows, strict=True)],
         )
 
 
@@ -157,9 +146,7 @@ def _reset(adapter: Adapter) -> str:
 def _rollback(adapter: Adapter) -> str:
     """Load the newest snapshot from before the current step, and delete newer ones."""
     folder, before = _folder(adapter), adapter.steps
-    if folder is None:
-        raise RequestError(409, "There are no snapshots, because the guard is off. Use reset.")
-    if not folder.load_into(adapter, before=before):
+    if folder is None or not folder.load_into(adapter, before=before):
         raise RequestError(409, f"There is no snapshot from before step {before}. Use reset.")
     folder.save(adapter.steps, adapter.state_dict())
     return f"From step {before} to the snapshot of step {adapter.steps}."

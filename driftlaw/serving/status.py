@@ -3,7 +3,7 @@
 import base64
 import io
 import math
-from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,9 +11,7 @@ import numpy as np
 from PIL import Image
 from pydantic import BaseModel
 
-SECONDS = 120  # length of the series
-MAX_BATCHES = 20_000  # that are remembered
-MAX_EVENTS = 200
+SECONDS = 120  # that series cover
 MAX_THUMBNAILS = 16
 THUMBNAIL_SIZE = 96  # pixels
 
@@ -37,7 +35,8 @@ class Series(BaseModel):
     """99th percentile of the same."""
 
 
-class Event(BaseModel):
+@dataclass(frozen=True)
+class Event:
     """An action of the guard or the administrator (``pause``, ``resume``, ``reset``, ``rollback``)."""
 
     time: float
@@ -46,11 +45,11 @@ class Event(BaseModel):
     reason: str
 
 
-class Thumbnail(BaseModel):
-    """An image of the last batch with its prediction; None if the logits were not finite."""
+@dataclass(frozen=True)
+class Thumbnail:
+    """An image of the last batch (PNG as a data URI) with its prediction; None if the logits were not finite."""
 
     image: str
-    """PNG file as a data URI."""
     prediction: int | None
     label: str
     confidence: float | None
@@ -90,15 +89,7 @@ class Status(BaseModel):
 
 @dataclass(frozen=True)
 class BatchInfo:
-    """What is remembered of a batch.
-
-    Attributes:
-        time: when it was answered, in seconds since 1970.
-        images: number of images.
-        entropy: mean entropy of its predictions in nats, or None.
-        class_shares: share of predictions per class, or None.
-        latencies: seconds from the arrival of each of its requests to the answer.
-    """
+    """A batch: when it was answered, its images, mean entropy, class shares, and the seconds that each request took."""
 
     time: float
     images: int
@@ -107,22 +98,14 @@ class BatchInfo:
     latencies: list[float]
 
 
-def make_series(batches: "deque[BatchInfo]", now: float, seconds: int = SECONDS) -> Series:
-    """Return the last seconds before ``now``, without the running one.
-
-    Args:
-        batches: oldest first.
-        now: seconds since 1970.
-        seconds: length of the series.
-    """
+def make_series(batches: Sequence[BatchInfo], now: float) -> Series:
+    """Return the last two minutes before ``now`` (seconds since 1970), without the running second."""
     end = math.floor(now)
-    by_second: dict[int, list[BatchInfo]] = {second: [] for second in range(end - seconds, end)}
+    by_second: dict[int, list[BatchInfo]] = {second: [] for second in range(end - SECONDS, end)}
     for batch in batches:
-        if math.floor(batch.time) in by_second:
-            by_second[math.floor(batch.time)].append(batch)
+        by_second.get(math.floor(batch.time), []).append(batch)
     columns: dict[str, list[Any]] = {name: [] for name in Series.model_fields}
     for second, found in by_second.items():
-        latencies = [latency for batch in found for latency in batch.latencies]
         columns["time"].append(second)
         columns["images"].append(sum(batch.images for batch in found))
         for name in ("entropy", "class_shares"):
@@ -130,9 +113,9 @@ def make_series(batches: "deque[BatchInfo]", now: float, seconds: int = SECONDS)
             weights = [images for _, images in values]
             mean = np.average([value for value, _ in values], axis=0, weights=weights) if values else None
             columns[name].append(None if mean is None else mean.round(6).tolist())
+        latencies = [1000 * latency for batch in found for latency in batch.latencies]
         for share in (50, 99):
-            milliseconds = round(1000 * float(np.percentile(latencies, share)), 3) if latencies else None
-            columns[f"latency_p{share}"].append(milliseconds)
+            columns[f"latency_p{share}"].append(round(float(np.percentile(latencies, share)), 3) if latencies else None)
     return Series(**columns)
 
 
