@@ -201,6 +201,9 @@ def corruptions_page() -> str:
         "driftlaw corrupt photo.png sheet.png --contact-sheet\n```",
         "Images with no side over 64 pixels use the parameters of CIFAR-C, larger ones those of ImageNet-C. Image *i* "
         "of a dataset gets the same corruption for every batch size, order and device.",
+        "The published files of ImageNet-C are JPEG of quality 85. Corrupted images with a side over 64 pixels are "
+        'therefore encoded and decoded once, with the same pixels as libjpeg\'s. `encoding="none"`, `driftlaw corrupt '
+        "--no-encoding` and `--set stream.encoding=none` leave this out. The record of a run contains the encoding.",
         _table(head, rows),
     ]
     return "\n\n".join(parts) + "\n"

@@ -26,7 +26,8 @@ import torch
 from PIL import Image
 
 from driftlaw import __version__
-from driftlaw.corruptions import corrupt, list_corruptions
+from driftlaw.corruptions import corrupt, is_large, list_corruptions
+from driftlaw.corruptions.registry import Encoding, resolve_encoding
 from driftlaw.datasets import ARCHIVES, ImageDataset, load_dataset
 from driftlaw.datasets.archives import MANIFEST, archive_folder, read_manifest
 from driftlaw.datasets.protocol import SEVERITIES, Pixels
@@ -179,6 +180,8 @@ def make_archive(
     if layout == "imagenet-c":
         return [name for name in names if _write_folders(dataset, Path(folder), name, seed, device, report)]
     recipe = {"dataset": dataset.metadata(), "seed": seed, "driftlaw": __version__}
+    if is_large(*dataset.image_shape):
+        recipe["encoding"] = resolve_encoding("auto", *dataset.image_shape)
     writer = ArchiveWriter(folder, len(dataset), dataset.labels, num_classes=dataset.num_classes, recipe=recipe)
     return [
         name
@@ -188,7 +191,7 @@ def make_archive(
 
 
 def _chunks(
-    dataset: ImageDataset, name: str, seed: int, device: torch.device, progress: Progress
+    dataset: ImageDataset, name: str, seed: int, device: torch.device, progress: Progress, encoding: Encoding = "auto"
 ) -> Iterator[tuple[int, npt.NDArray[np.int64], Pixels]]:
     """Yield severity, dataset indices and corrupted images (k, h, w, 3)."""
     height, width = dataset.image_shape
@@ -198,7 +201,8 @@ def _chunks(
         for start in range(0, len(dataset), step):
             indices = np.arange(start, min(start + step, len(dataset)))
             images = torch.from_numpy(dataset.images(indices)).to(device).permute(0, 3, 1, 2)
-            corrupted = corrupt(images, name, severity, seed=seed, indices=torch.from_numpy(indices))
+            order = torch.from_numpy(indices)
+            corrupted = corrupt(images, name, severity, seed=seed, indices=order, encoding=encoding)
             yield severity, indices, corrupted.permute(0, 2, 3, 1).contiguous().cpu().numpy()
             done += len(indices)
             progress(name, done, total)
@@ -208,7 +212,10 @@ def _write_folders(
     dataset: ImageDataset, folder: Path, name: str, seed: int, device: torch.device, progress: Progress
 ) -> bool:
     """Write one corruption in the ImageNet-C layout; return False if it was finished before."""
-    recipe = json.dumps({"dataset": dataset.metadata(), "seed": seed, "driftlaw": __version__}, sort_keys=True)
+    described = {"dataset": dataset.metadata(), "seed": seed, "driftlaw": __version__}
+    if name == "frost" and is_large(*dataset.image_shape):
+        described["frost_photographs"] = "full size"  # earlier versions enlarged those for small images
+    recipe = json.dumps(described, sort_keys=True)
     marker = folder / name / ".driftlaw.json"
     if marker.is_file():
         if marker.read_text() != recipe:
@@ -218,7 +225,7 @@ def _write_folders(
         raise DataError(f"{folder / name} exists and driftlaw did not make it. Choose another folder with --out.")
     (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / name / ".driftlaw.part").touch()
-    for severity, indices, images in _chunks(dataset, name, seed, device, progress):
+    for severity, indices, images in _chunks(dataset, name, seed, device, progress, encoding="none"):
         for index, pixels in zip(indices.tolist(), images, strict=True):
             path = folder / name / str(severity) / dataset.class_names[dataset.labels[index]] / f"{index:08d}.JPEG"
             with atomic_path(path) as temporary:

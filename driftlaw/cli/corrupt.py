@@ -11,7 +11,7 @@ import typer
 
 from driftlaw.cli.console import echo
 from driftlaw.cli.options import AsJson
-from driftlaw.corruptions.registry import SEVERITIES, find_corruption, list_corruptions
+from driftlaw.corruptions.registry import SEVERITIES, Encoding, find_corruption, list_corruptions
 from driftlaw.errors import UsageError, combined_error
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def corrupt(
     name: Annotated[str | None, typer.Option(help="Corruption, one of `driftlaw list corruptions`.")] = None,
     severity: Annotated[int, typer.Option(help="Severity, 1 to 5.")] = 3,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    no_encoding: Annotated[bool, typer.Option("--no-encoding", help="Do not encode large images as JPEG.")] = False,
     every: Annotated[
         bool, typer.Option("--all", help="All 19 corruptions at all 5 severities, written to OUT/NAME/SEVERITY/….")
     ] = False,
@@ -37,8 +38,10 @@ def corrupt(
 ) -> None:
     """Corrupt an image or a folder of images (png, jpg, webp, bmp) of any size.
 
-    Results are PNG files, which are lossless. The random numbers of an image depend on its position in the sorted list
-    of all images. Images with a side over 64 pixels use ImageNet-C's severities, smaller ones CIFAR-C's.
+    Images with a side over 64 pixels use ImageNet-C's severities, smaller ones CIFAR-C's. The published ImageNet-C
+    files are JPEG of quality 85, so large images are encoded and decoded once, unless you pass --no-encoding. Results
+    are PNG files, which are lossless. The random numbers of an image depend on its position in the sorted list of all
+    images.
 
     Example: driftlaw corrupt photos/ foggy/ --name fog --severity 3
 
@@ -52,12 +55,14 @@ def corrupt(
     if name is not None:
         selected = [(find_corruption(name).name, severity)]
     paths = _find_images(source, out)
+    encoding: Encoding = "none" if no_encoding else "auto"
     if sheet:
-        written = [_write_contact_sheet(paths, out, seed)]
+        written = [_write_contact_sheet(paths, out, seed, encoding)]
     else:
-        written = _write_corrupted(paths, _targets(source, paths), out, selected, seed, in_folders=every)
+        written = _write_corrupted(paths, _targets(source, paths), out, selected, seed, encoding, in_folders=every)
     if as_json:
-        print(json.dumps({"pictures": len(paths), "seed": seed, "written": [str(path) for path in written]}))
+        settings = {"pictures": len(paths), "seed": seed, "encoding": encoding}
+        print(json.dumps(settings | {"written": [str(path) for path in written]}))
     else:
         echo(f"{len(written)} written: {out}")
 
@@ -107,7 +112,13 @@ def _targets(source: Path, paths: list[Path]) -> list[Path]:
 
 
 def _write_corrupted(
-    paths: list[Path], targets: list[Path], out: Path, selected: list[tuple[str, int]], seed: int, in_folders: bool
+    paths: list[Path],
+    targets: list[Path],
+    out: Path,
+    selected: list[tuple[str, int]],
+    seed: int,
+    encoding: Encoding,
+    in_folders: bool,
 ) -> list[Path]:
     import numpy as np
     import torch
@@ -123,7 +134,7 @@ def _write_corrupted(
         for index, (path, target) in enumerate(zip(paths, targets, strict=True)):
             pixels = torch.from_numpy(np.array(_read(path))).permute(2, 0, 1)[None]
             for name, severity in selected:
-                corrupted = corrupt_images(pixels, name, severity, seed=seed, indices=[index])[0]
+                corrupted = corrupt_images(pixels, name, severity, seed=seed, indices=[index], encoding=encoding)[0]
                 written.append((out / name / str(severity) if in_folders else out) / target)
                 with atomic_path(written[-1]) as file:
                     Image.fromarray(corrupted.permute(1, 2, 0).contiguous().numpy()).save(file, format="PNG")
@@ -131,7 +142,7 @@ def _write_corrupted(
     return written
 
 
-def _write_contact_sheet(paths: list[Path], out: Path, seed: int) -> Path:
+def _write_contact_sheet(paths: list[Path], out: Path, seed: int, encoding: Encoding) -> Path:
     from driftlaw.corruptions.contact_sheet import contact_sheet
     from driftlaw.files import atomic_path
 
@@ -139,5 +150,5 @@ def _write_contact_sheet(paths: list[Path], out: Path, seed: int) -> Path:
         raise UsageError(f"A contact sheet shows one image, but IN contains {len(paths)}. Choose one of them as IN.")
     target = out if out.suffix.lower() == ".png" else out / f"{paths[0].stem}-contact-sheet.png"
     with atomic_path(target) as path:
-        contact_sheet(_read(paths[0]), seed).save(path, format="PNG")
+        contact_sheet(_read(paths[0]), seed, encoding).save(path, format="PNG")
     return target

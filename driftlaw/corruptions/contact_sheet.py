@@ -5,7 +5,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from driftlaw.corruptions.pipeline import corrupt
-from driftlaw.corruptions.registry import CORRUPTIONS, SEVERITIES
+from driftlaw.corruptions.registry import CORRUPTIONS, SEVERITIES, Encoding
 
 _LONGEST_SIDE = 224
 _CELL, _GAP, _LABEL, _HEAD, _MARGIN = 128, 6, 176, 44, 28  # pixels
@@ -13,7 +13,7 @@ _ROWS = 10  # per panel
 _PAPER, _INK, _FAINT = (250, 250, 248), (28, 30, 34), (128, 132, 140)
 
 
-def contact_sheet(image: Image.Image, seed: int = 0) -> Image.Image:
+def contact_sheet(image: Image.Image, seed: int = 0, encoding: Encoding = "auto") -> Image.Image:
     """Return a sheet with one row per corruption: the clean image, then severities 1 to 5, the held-out four last.
 
     An image with a side over 224 pixels is first reduced to 224, the size that ImageNet-C's parameters were made for.
@@ -35,7 +35,7 @@ def contact_sheet(image: Image.Image, seed: int = 0) -> Image.Image:
             pen.text((x_label, y_label), corruption.title, _INK, ImageFont.load_default(17), anchor="rm")
             if corruption.kind == "held_out":
                 pen.text((x_label, y_label + 21), "held out", _FAINT, ImageFont.load_default(14), anchor="rm")
-            corrupted = [corrupt(pixels, corruption.name, severity, seed=seed)[0] for severity in SEVERITIES]
+            corrupted = [corrupt(pixels, corruption.name, s, seed=seed, encoding=encoding)[0] for s in SEVERITIES]
             images = [clean, *(Image.fromarray(each.permute(1, 2, 0).numpy()) for each in corrupted)]
             for column, cell in enumerate(map(_fit_to_cell, images)):
                 x = left + column * (_CELL + _GAP)

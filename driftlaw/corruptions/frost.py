@@ -1,6 +1,5 @@
 """Frost: blends the images with random crops of real photographs of frost."""
 
-import importlib.util
 import math
 from functools import lru_cache
 from pathlib import Path
@@ -13,24 +12,23 @@ from torch import Tensor
 from driftlaw.corruptions.linear import sliding_windows
 from driftlaw.corruptions.registry import Parameters, is_large
 from driftlaw.corruptions.rng import CounterRNG
-from driftlaw.paths import ASSETS, data_dir
+from driftlaw.paths import ASSETS
 
-# The original code has six photographs and chooses among the first five.
-_NAMES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
-_SCALE = 5
+# The original code has six photographs and chooses among the first five. The second and the third are the same.
+_SMALL = ("frost1.png", "frost2.png", "frost3.png", "frost4.png", "frost5.png")
+_FULL_SIZE = ("frost1.webp", "frost2.webp", "frost2.webp", "frost4.jpg", "frost5.jpg")
 
 
 def frost(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
     """Blend the image with a random crop of a random photograph of frost.
 
-    Small images use photographs scaled by 0.2, which are part of the package. Large images use the full-size
-    photographs if they are in the folder ``frost`` of the data directory or in an installed ``imagecorruptions``.
-    Otherwise the small photographs are enlarged five times, which is softer than the original.
+    Large images use the original photographs, small images the same photographs scaled by 0.2. A photograph that is
+    smaller than the image is enlarged until it covers the image.
     """
     image_share, frost_share = parameters
     height, width = images.shape[-2:]
     flat, sizes = _photograph_table(height, width, images.device)
-    starts, areas, tall, wide = sizes[:, rng.randint("photograph", torch.tensor(len(_NAMES), device=images.device))]
+    starts, areas, tall, wide = sizes[:, rng.randint("photograph", torch.tensor(len(_SMALL), device=images.device))]
     top = rng.randint("top", (tall - height).clamp(min=1))
     left = rng.randint("left", (wide - width).clamp(min=1))
     rows = torch.arange(height, device=images.device)
@@ -44,12 +42,14 @@ def frost(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
 @lru_cache(maxsize=4)
 def _photograph_table(height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return all photographs as one flat float32 tensor, and (start, area, height, width) of each, int64 (4, 5)."""
-    photographs = _large_photographs() if is_large(height, width) else small_photographs()
+    photographs = full_size_photographs() if is_large(height, width) else small_photographs()
     planes = []
     for photograph in photographs:
         factor = max(height / photograph.shape[0], width / photograph.shape[1])
-        covering = photograph if factor <= 1 else _resize(photograph, factor, Image.Resampling.BILINEAR)
-        planes.append(covering.transpose(2, 0, 1))
+        if factor > 1:
+            size = (math.ceil(photograph.shape[1] * factor), math.ceil(photograph.shape[0] * factor))
+            photograph = np.asarray(Image.fromarray(photograph).resize(size, Image.Resampling.BILINEAR))
+        planes.append(photograph.transpose(2, 0, 1))
     ends = np.cumsum([plane.size for plane in planes])
     sizes = [
         [end - p.size, p.shape[1] * p.shape[2], p.shape[1], p.shape[2]] for end, p in zip(ends, planes, strict=True)
@@ -60,22 +60,13 @@ def _photograph_table(height: int, width: int, device: torch.device) -> tuple[Te
 
 @lru_cache(maxsize=1)
 def small_photographs() -> list[np.ndarray]:
-    """Return the photographs of the package, uint8 (h, w, 3), every fifth pixel of the originals."""
-    return [_read(ASSETS / "frost" / Path(name).with_suffix(".png").name) for name in _NAMES]
+    """Return the photographs for small images, uint8 (h, w, 3): every fifth pixel of the originals."""
+    return [_read(ASSETS / "frost" / name) for name in _SMALL]
 
 
-def _large_photographs() -> list[np.ndarray]:
-    package = importlib.util.find_spec("imagecorruptions")
-    locations = package.submodule_search_locations if package is not None else None
-    for parent in (data_dir(), *map(Path, locations or ())):
-        if all((parent / "frost" / name).is_file() for name in _NAMES):
-            return [_read(parent / "frost" / name) for name in _NAMES]
-    return [_resize(photograph, _SCALE, Image.Resampling.BICUBIC) for photograph in small_photographs()]
-
-
-def _resize(photograph: np.ndarray, factor: float, filter_: Image.Resampling) -> np.ndarray:
-    size = (math.ceil(photograph.shape[1] * factor), math.ceil(photograph.shape[0] * factor))
-    return np.asarray(Image.fromarray(photograph).resize(size, filter_))
+def full_size_photographs() -> list[np.ndarray]:
+    """Return the original photographs, uint8 (h, w, 3)."""
+    return [_read(ASSETS / "frost" / "full_size" / name) for name in _FULL_SIZE]
 
 
 def _read(path: Path) -> np.ndarray:

@@ -23,13 +23,15 @@ _BACKWARD_OFFSETS = (32768, 32768, 32768)
 
 def jpeg_compression(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
     """Encode the image as a JPEG of low quality and decode it, with the same integers as libjpeg's slow transform."""
-    (quality,) = parameters
+    return encode_and_decode(images.round(), int(parameters[0]))
+
+
+def encode_and_decode(images: Tensor, quality: int) -> Tensor:
+    """Return what a JPEG file of this quality contains; whole gray levels in and out, not limited to [0, 255]."""
     height, width = images.shape[-2:]
-    planes = _convert_color(images.round(), _FORWARD, _FORWARD_OFFSETS)
-    luma = _quantize_blocks(planes[:, :1], _quantization_table("luminance", int(quality), images.device))
-    chroma = _quantize_blocks(
-        _downsample(planes[:, 1:]), _quantization_table("chrominance", int(quality), images.device)
-    )
+    planes = _convert_color(images, _FORWARD, _FORWARD_OFFSETS)
+    luma = _quantize_blocks(planes[:, :1], _quantization_table("luminance", quality, images.device))
+    chroma = _quantize_blocks(_downsample(planes[:, 1:]), _quantization_table("chrominance", quality, images.device))
     chroma = _upsample(chroma)[..., :height, :width] - 128
     return luma + _convert_color(chroma, _BACKWARD, _BACKWARD_OFFSETS)
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from driftlaw.corruptions import blur, digital, jpeg, noise, spatter, weather
 from driftlaw.corruptions.linear import GRAY_BITS, quantize
-from driftlaw.corruptions.registry import SEVERITIES, Parameters, find_corruption
+from driftlaw.corruptions.registry import ENCODINGS, SEVERITIES, Encoding, Parameters, find_corruption, resolve_encoding
 from driftlaw.corruptions.rng import CounterRNG
-from driftlaw.errors import UsageError, combined_error
+from driftlaw.errors import UsageError, combined_error, unknown_name
 
 Function = Callable[[Tensor, Parameters, CounterRNG], Tensor]
 
@@ -35,13 +35,21 @@ _MIN_THREADED_VALUES = 2**16  # a smaller batch is not worth a second thread
 
 @torch.no_grad()
 def corrupt(
-    images: Tensor, name: str, severity: int, *, seed: int = 0, indices: Tensor | Sequence[int] | None = None
+    images: Tensor,
+    name: str,
+    severity: int,
+    *,
+    seed: int = 0,
+    indices: Tensor | Sequence[int] | None = None,
+    encoding: Encoding = "auto",
 ) -> Tensor:
     """Return a corrupted copy of the images.
 
-    Images with no side over 64 pixels use CIFAR-C's parameters, larger ones ImageNet-C's. uint8 images are rounded
-    down to whole gray levels, as in the original archives; float images keep the fractions. The original code applies
-    motion_blur, pixelate and jpeg_compression to 8-bit images, so these return whole gray levels for float images too.
+    Images with no side over 64 pixels use CIFAR-C's parameters, larger ones ImageNet-C's. Larger ones are also encoded
+    as the published files of ImageNet-C are: as JPEG of quality 85, also after jpeg_compression. This matters under
+    low contrast. uint8 images are rounded down to whole gray levels, as in the published files; float images keep the
+    fractions if they are not encoded. The original code applies motion_blur, pixelate and jpeg_compression to 8-bit
+    images, so these return whole gray levels for float images too.
 
     Args:
         images: (n, 3, h, w), float in [0, 1] or uint8.
@@ -50,6 +58,7 @@ def corrupt(
         seed: seed of all randomness.
         indices: (n,), index of each image in its dataset; 0, 1, … if omitted. An image with the same index and seed
             gets the same corruption in any batch.
+        encoding: ``jpeg85``, ``none``, or ``auto``: ``jpeg85`` if a side is longer than 64 pixels, else ``none``.
 
     Returns:
         New tensor of the same shape, dtype and device.
@@ -63,8 +72,11 @@ def corrupt(
     True
     """
     corruption = find_corruption(name)
+    if encoding not in ENCODINGS:
+        raise unknown_name("encoding", str(encoding), ENCODINGS)
     index_tensor = _check_arguments(images, severity, seed, indices)
     parameters = corruption.parameters(severity, *images.shape[-2:])
+    encoded = resolve_encoding(encoding, *images.shape[-2:]) == "jpeg85"
     device = images.device if images.device.type in ("cpu", "cuda") else torch.device("cpu")
     result = torch.empty_like(images, memory_format=torch.contiguous_format)
     inference = torch.is_inference_mode_enabled()
@@ -77,6 +89,8 @@ def corrupt(
             if images.dtype != torch.uint8:
                 gray_levels = quantize(gray_levels * 255, GRAY_BITS)
             corrupted = FUNCTIONS[name](gray_levels, parameters, rng).clamp_(0, 255)
+            if encoded:
+                corrupted = jpeg.encode_and_decode(corrupted.floor_(), 85).clamp_(0, 255)
             result[chunk] = corrupted if images.dtype == torch.uint8 else (corrupted / 255).to(images.dtype)
 
     _run_chunks(corrupt_chunk, _chunks(images), device)

@@ -8,6 +8,8 @@ from driftlaw.errors import UsageError, unknown_name
 from driftlaw.paths import PACKAGE
 
 Kind = Literal["benchmark", "held_out"]
+Encoding = Literal["auto", "jpeg85", "none"]
+ENCODINGS: tuple[Encoding, ...] = ("auto", "jpeg85", "none")
 Parameters = tuple[float, ...]
 
 MAX_SMALL_SIDE = 64
@@ -47,6 +49,16 @@ def is_large(height: int, width: int) -> bool:
     64×64 images (TinyImageNet) are small, because ImageNet-C's blurs were made for 224×224 and would remove all detail.
     """
     return max(height, width) > MAX_SMALL_SIDE
+
+
+def resolve_encoding(encoding: Encoding, height: int, width: int) -> Literal["jpeg85", "none"]:
+    """Return how corrupted images of this size are encoded. ``auto`` follows the published files.
+
+    The files of ImageNet-C are JPEG of quality 85. Those of CIFAR-C are not compressed.
+    """
+    if encoding == "auto":
+        return "jpeg85" if is_large(height, width) else "none"
+    return encoding
 
 
 def _read_corruptions() -> tuple[Corruption, ...]:

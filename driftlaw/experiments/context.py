@@ -163,15 +163,14 @@ class RunContext:
                 candidate.unlink(missing_ok=True)
         # The evaluator looks at uncompressed records itself.
         if not path.exists() and (compressed := spec.finished_record(options.out)) is not None:
-            if compressed.header["model"].get("sha256") == weights_sha256(model):
+            same_weights = compressed.header["model"].get("sha256") == weights_sha256(model)
+            if same_weights and compressed.header["stream"].get("encoding") == stream.encoding:
                 return compressed
             assert compressed.path is not None
             if not options.replace_incompatible:
-                raise UsageError(
-                    f"{compressed.path} was made with other weights of the same name. Choose another --out, or pass "
-                    "--overwrite."
-                )
-            _rename(compressed.path, ["model"])
+                other = "images of another encoding" if same_weights else "other weights of the same name"
+                raise UsageError(f"{compressed.path} was made with {other}. Choose another --out, or pass --overwrite.")
+            _rename(compressed.path, ["stream" if same_weights else "model"])
         written = read_lines(path) if path.exists() else []
         if listener is not None and not (written and written[-1].get("closing")):
             listener.started(spec, len(stream))
@@ -201,7 +200,11 @@ def _rename(path: Path, differing: Sequence[str]) -> None:
     target = path.with_name(path.name + ".old")
     path.replace(target)
     path.with_name(path.name + ".checkpoint.pt").unlink(missing_ok=True)
-    reasons = {"model": "with other weights or another network", "method_file": "before the method's file changed"}
+    reasons = {
+        "model": "with other weights or another network",
+        "method_file": "before the method's file changed",
+        "stream": "with other images",
+    }
     reason = next((reasons[key] for key in reasons if key in differing), "by an incompatible version of driftlaw")
     warn_user(
         f"{path} was made {reason} (differing: {', '.join(differing)}). It was renamed to {target.name}, and the run "

@@ -73,7 +73,10 @@ class PublishedTable:
 
 @dataclass(frozen=True)
 class PublishedDataset:
-    """How the paper ran one dataset; ``records`` are the names of this dataset in record headers."""
+    """How the paper ran one dataset.
+
+    ``records`` are the names of this dataset in record headers, ``encoding`` is that of the published files.
+    """
 
     name: str
     records: Sequence[str]
@@ -81,6 +84,7 @@ class PublishedDataset:
     images_per_domain: int
     batch_size: int
     law: Mapping[str, Any]
+    encoding: str = "none"
 
 
 @dataclass(frozen=True)
@@ -281,6 +285,8 @@ def _run_differences(table: ResultTable, dataset: PublishedDataset, rows: Sequen
         f"{batch_size or 0:,} images per batch (paper {dataset.batch_size:,})": batch_size
         not in (None, dataset.batch_size),
         f"corruptions {pixels} by driftlaw, not the published files": generated,
+        f"images not encoded as the published files ({dataset.encoding})": generated
+        and stream.get("encoding", "none") != dataset.encoding,
         f"{listed(seeds)} {'seed' if seeds == [1] else 'seeds'} (paper {paper.seeds} runs)": seeds
         not in ([], [paper.seeds]),
         f"precision {listed(precisions)}": precisions,

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from driftlaw.base import Batch, Domain, Stream
+from driftlaw.corruptions import is_large
+from driftlaw.corruptions.registry import resolve_encoding
 from driftlaw.datasets import ArchiveDataset
 from driftlaw.errors import UsageError
 from driftlaw.streams.image_cache import CorruptedImageCache
@@ -82,6 +84,17 @@ class CorruptedStream(Stream):
         """When the evaluator resets the adapter to the source model."""
         return "domain" if self.settings.schedule == "reset" else "never"
 
+    @property
+    def encoding(self) -> Literal["jpeg85", "none"] | None:
+        """Encoding of large images that are corrupted on the fly. None for other images, which are not encoded."""
+        if (
+            self.archive is not None
+            or not is_large(*self.dataset.image_shape)
+            or not set(self.settings.corruptions) - {CLEAN}
+        ):
+            return None
+        return resolve_encoding(self.settings.encoding, *self.dataset.image_shape)
+
     def __len__(self) -> int:
         return sum(self._num_batches(segment) for segment in self._segments)
 
@@ -119,7 +132,12 @@ class CorruptedStream(Stream):
         }
         if self.archive is not None:
             derived["archive"] = self._archive_metadata
-        return self.settings.model_dump(mode="json") | derived
+        if self.encoding is not None:
+            derived["encoding"] = self.encoding
+            if "frost" in self.settings.corruptions:  # earlier versions enlarged the photographs for small images
+                derived["frost_photographs"] = "full size"
+        # Recipes of other streams are the same as in versions without an encoding.
+        return self.settings.model_dump(mode="json", exclude={"encoding"}) | derived
 
     @cached_property
     def _archive_metadata(self) -> dict[str, Any]:

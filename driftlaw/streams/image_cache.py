@@ -9,6 +9,7 @@ from torch import Tensor
 
 from driftlaw.base import Domain
 from driftlaw.corruptions import corrupt
+from driftlaw.corruptions.registry import Encoding
 from driftlaw.datasets import Archive, ArrayImages, ImageDataset
 from driftlaw.streams.ordering import Indices
 from driftlaw.streams.schedules import CLEAN
@@ -28,6 +29,7 @@ class CorruptedImageCache:
         seed: Seed of the corruptions.
         device: Where images are corrupted and stored.
         given: The object that the caller passed as dataset, if it was not found by name.
+        encoding: Encoding of images that are corrupted on the fly; see ``corrupt``.
     """
 
     def __init__(
@@ -38,8 +40,9 @@ class CorruptedImageCache:
         device: torch.device | str,
         *,
         given: Any = None,
+        encoding: Encoding = "auto",
     ) -> None:
-        self.dataset, self.archive, self.seed, self.given = dataset, archive, seed, given
+        self.dataset, self.archive, self.seed, self.given, self.encoding = dataset, archive, seed, given, encoding
         self.device = torch.device(device)
         # Per domain: images (n, 3, h, w), and which of them have been computed.
         self._cached: dict[Domain, tuple[Tensor, npt.NDArray[np.bool_]]] = {}
@@ -84,5 +87,6 @@ class CorruptedImageCache:
             pixels = self.dataset.images(indices)
         else:
             clean = self.get(Domain(CLEAN, 0), indices)
-            return corrupt(clean, domain.name, domain.severity, seed=self.seed, indices=torch.from_numpy(indices))
+            order, name, severity = torch.from_numpy(indices), domain.name, domain.severity
+            return corrupt(clean, name, severity, seed=self.seed, indices=order, encoding=self.encoding)
         return torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device).permute(0, 3, 1, 2).contiguous()

@@ -27,7 +27,7 @@ from driftlaw.streams.settings import StreamSettings
 
 OWN_DATA: dict[str, Any] = {"corruptions": [CLEAN], "batch_size": 64}
 """Settings of streams from folders and datasets, if not given."""
-_DERIVED_KEYS = ("images_per_domain", "pixels")
+_DERIVED_KEYS = ("images_per_domain", "pixels", "frost_photographs")
 _TRAIN_DATA_KEYS = ("source", "train_data")  # of a preset, read by `driftlaw run`
 _ARCHIVE_PREFIX = "archive:"
 
@@ -109,7 +109,7 @@ def make_stream(
     if isinstance(dataset, str):
         changes["dataset"] = dataset
     settings = _parse_settings(data, changes)
-    shared = ["archive", "corruption_seed", "corruptions"] + (["dataset"] if given is None else [])
+    shared = ["archive", "corruption_seed", "corruptions", "encoding"] + (["dataset"] if given is None else [])
     if (
         like is not None
         and like.device == device
@@ -142,7 +142,10 @@ def make_stream(
                 f"The archive {settings.archive} does not contain {', '.join(missing)}. Add the files, or use its "
                 f"corruptions: {', '.join(available)}."
             )
-    return CorruptedStream(settings, CorruptedImageCache(clean, archive, settings.corruption_seed, device, given=given))
+    cache = CorruptedImageCache(
+        clean, archive, settings.corruption_seed, device, given=given, encoding=settings.encoding
+    )
+    return CorruptedStream(settings, cache)
 
 
 def _loader_stream(data: Any, changes: Mapping[str, Any]) -> LoaderStream:
@@ -186,6 +189,8 @@ def _parse_settings(given: str | Mapping[str, Any] | StreamSettings, changes: Ma
         for key in ("dataset", "archive"):
             if isinstance(values.get(key), Mapping) and "name" in values[key]:
                 values[key] = values[key]["name"]
+        if "pixels" in table and list(table.get("corruptions", ())) != [CLEAN]:
+            values.setdefault("encoding", "none")  # recipes of versions that did not encode images
         if values.get("schedule") == LOADER:
             raise UsageError("A loader cannot be rebuilt from the recipe of its stream. Pass the loader.")
     return parse(StreamSettings, merge(values, changes), where="the stream")

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
 from driftlaw.corruptions import list_corruptions
+from driftlaw.corruptions.registry import Encoding
 from driftlaw.errors import UsageError, unknown_name
 from driftlaw.settings import Settings
 from driftlaw.streams.schedules import CLEAN
@@ -39,6 +40,9 @@ class StreamSettings(Settings):
     archive: str | None = None
     """Archive to read corrupted images from: its name, or a folder in the CIFAR-10-C or ImageNet-C layout. If omitted,
     images are corrupted on the fly."""
+    encoding: Encoding = "auto"
+    """Encoding of images that are corrupted on the fly: ``jpeg85``, ``none``, or ``auto``, as in the published files:
+    ``jpeg85`` (JPEG of quality 85) if a side is longer than 64 pixels, else ``none``. Records name the one used."""
     seed: NonNegativeInt = 1
     """Seed of the image order."""
     corruption_seed: int = 0

@@ -72,6 +72,14 @@ def test_all_writes_one_folder_per_corruption_and_severity(call, folder, tmp_pat
     assert (out / "jpeg_compression" / "5" / "a.png").is_file()
 
 
+def test_large_images_are_encoded_unless_refused(call, folder, tmp_path):
+    for name, options in {"auto": [], "none": ["--no-encoding"]}.items():
+        result = call(folder, tmp_path / name, "--name", "contrast", "--json", *options)
+        assert json.loads(result.stdout)["encoding"] == name
+    differs = [(pixels(tmp_path / "auto" / f) != pixels(tmp_path / "none" / f)).any() for f in ("a.png", "b.png")]
+    assert differs == [False, True]
+
+
 def test_a_contact_sheet_is_written_to_the_given_file(call, folder, tmp_path):
     call(folder / "a.png", tmp_path / "sheet.png", "--contact-sheet")
     assert pixels(tmp_path / "sheet.png").shape[1] > 1500

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from driftlaw.corruptions import corrupt, frost
-from driftlaw.paths import data_dir
 
 
 @pytest.fixture(autouse=True)
@@ -34,13 +32,20 @@ def _contains(photograph, cut):
     return near.all(axis=(-1, -2, -3)).any()
 
 
-def test_large_photographs_in_the_data_folder_are_preferred():
-    folder = data_dir() / "frost"
-    folder.mkdir(parents=True)
-    for name in frost._NAMES:
-        Image.new("RGB", (300, 280), (10, 20, 30)).save(folder / name)
-    black = torch.zeros(1, 3, 100, 100, dtype=torch.uint8)
-    assert corrupt(black, "frost", 1).amax((0, 2, 3)).tolist() == [4, 8, 12]
+def test_small_photographs_are_every_fifth_pixel_of_those_in_full_size():
+    originals = frost.full_size_photographs()
+    assert [photograph.shape for photograph in originals] == [
+        *((600, 900, 3), (315, 560, 3), (315, 560, 3), (350, 527, 3), (495, 660, 3))
+    ]
+    for original, small in zip(originals, frost.small_photographs(), strict=True):
+        np.testing.assert_array_equal(original[2::5, 2::5], small)
+
+
+def test_a_large_image_is_covered_by_a_piece_of_a_photograph_in_full_size():
+    black = torch.zeros(3, 3, 66, 66, dtype=torch.uint8)
+    for cut in corrupt(black, "frost", 1, encoding="none").permute(0, 2, 3, 1).numpy():
+        part = cut[:6, :6]
+        assert any(_contains(np.uint8(each * np.float32(0.4)), part) for each in frost.full_size_photographs())
 
 
 def test_an_image_larger_than_every_photograph_is_covered():

@@ -19,7 +19,7 @@ def decoded(image, quality):
 
 
 @pytest.mark.parametrize("size", [(32, 32), (47, 61), (96, 80)])
-@pytest.mark.parametrize("quality", [7, 25, 50, 80])
+@pytest.mark.parametrize("quality", [7, 25, 50, 80, 85])
 def test_pixels_equal_those_of_libjpeg(quality, size):
     clean = load_dataset("cifar10-embedded").images(np.arange(8))
     resized = np.stack([np.asarray(Image.fromarray(one).resize(size[::-1])) for one in clean])

@@ -1,8 +1,11 @@
 """corrupt(): independence of batches, chunks, threads and memory formats, and checks of its arguments."""
 
+import io
+
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from driftlaw.corruptions import CORRUPTIONS, corrupt, list_corruptions, pipeline
 from driftlaw.datasets import load_dataset
@@ -86,6 +89,32 @@ def test_large_images_keep_their_shape_and_change(name, large):
         assert changed.shape == large.shape
         assert not torch.equal(changed, large)
     assert torch.equal(corrupt(large[1:], name, 5, indices=[1]), changed[1:])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_large_images_are_encoded_as_the_published_files(dtype, large):
+    images = large[:, :, :72, :80] if dtype == torch.uint8 else large[:, :, :72, :80] / 255
+    plain = corrupt(images, "contrast", 5, encoding="none")
+    pixels = (plain if dtype == torch.uint8 else (plain * 255).floor().to(torch.uint8)).permute(0, 2, 3, 1).numpy()
+    expected = []
+    for image in pixels:
+        Image.fromarray(image).save(file := io.BytesIO(), "JPEG", quality=85)
+        expected.append(torch.from_numpy(np.array(Image.open(file))).permute(2, 0, 1))
+    encoded = corrupt(images, "contrast", 5)
+    difference = (encoded if dtype == torch.uint8 else encoded * 255).float() - torch.stack(expected)
+    assert difference.abs().mean() < 0.3  # 0 with libjpeg-turbo, as in test_jpeg.py
+    assert (plain - encoded.to(plain.dtype)).abs().max() > 0
+    assert torch.equal(corrupt(images, "contrast", 5, encoding="jpeg85"), encoded)
+
+
+def test_small_images_are_not_encoded(images):
+    assert torch.equal(corrupt(images, "contrast", 5), corrupt(images, "contrast", 5, encoding="none"))
+    assert not torch.equal(corrupt(images, "contrast", 5), corrupt(images, "contrast", 5, encoding="jpeg85"))
+
+
+def test_an_unknown_encoding_is_refused(images):
+    with pytest.raises(UsageError, match=r"Unknown encoding 'jpeg'\. Did you mean 'jpeg85'"):
+        corrupt(images, "fog", 1, encoding="jpeg")
 
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 5), (40, 17), (64, 64), (65, 3)])

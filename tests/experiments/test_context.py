@@ -12,7 +12,7 @@ from PIL import Image
 from driftlaw.errors import DataError, DriftlawWarning, UsageError
 from driftlaw.experiments import RunContext, RunOptions, RunSpec, plan_run
 from driftlaw.records import RecordWriter, RunRecord, compress_record, dump_line, read_lines
-from driftlaw.streams import make_stream
+from driftlaw.streams import CorruptedStream, make_stream
 from tests.experiments.tiny import tiny_spec, tiny_weights
 
 CPU = torch.device("cpu")
@@ -86,6 +86,16 @@ def test_a_compressed_record_is_reused_unless_its_weights_differ(weights, tmp_pa
     tiny_weights(changed, seed=1)
     with pytest.raises(UsageError, match="other weights"):
         run(spec, tmp_path / "out")
+
+
+def test_a_compressed_record_of_images_of_another_encoding_is_not_reused(weights, tmp_path, monkeypatch):
+    spec = tiny_spec(weights)
+    compress_record(run(spec, tmp_path).path)
+    monkeypatch.setattr(CorruptedStream, "encoding", "jpeg85")
+    with pytest.raises(UsageError, match="images of another encoding"):
+        run(spec, tmp_path)
+    with pytest.warns(DriftlawWarning, match=r"was made with other images \(differing: stream\)"):
+        assert run(spec, tmp_path, replace_incompatible=True).header["stream"]["encoding"] == "jpeg85"
 
 
 @pytest.mark.parametrize("compress", [False, True])

@@ -209,10 +209,9 @@ def snow(image, parameters, rng):
 
 @lru_cache(maxsize=8)
 def frost_photo(number, large):
-    photo = Image.open(FROST / f"frost{number + 1}.png").convert("RGB")
-    if large:
-        photo = photo.resize((photo.width * 5, photo.height * 5), Image.Resampling.BICUBIC)
-    return np.asarray(photo)
+    names = ["frost1.webp", "frost2.webp", "frost2.webp", "frost4.jpg", "frost5.jpg"]
+    path = FROST / "full_size" / names[number] if large else FROST / f"frost{number + 1}.png"
+    return np.asarray(Image.open(path).convert("RGB"))
 
 
 def frost(image, parameters, rng):

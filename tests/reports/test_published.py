@@ -65,6 +65,16 @@ def test_split_batch_size_and_precision_are_listed():
     assert "precision bf16" in line
 
 
+@pytest.mark.parametrize(
+    ("encoding", "listed"), [({}, True), ({"encoding": "none"}, True), ({"encoding": "jpeg85"}, False)]
+)
+def test_images_without_the_encoding_of_the_published_files_are_a_difference(encoding, listed):
+    stream = {"dataset": {"name": "imagenet", "sha256": "b" * 64}, "batch_size": 64, "images_per_domain": 5000}
+    line = compared(run(model="resnet50", stream=stream | encoding)).line
+    assert ("images not encoded as the published files (jpeg85)" in line) == listed
+    assert "not encoded" not in compared(run()).line
+
+
 def test_varied_setting_is_found_in_the_table_that_varies_it():
     rows = [run(settings={**PAPERS, **change}) for change in ({"tau": 0.6}, {"consistency_weight": 10.0})]
     figures = {(line.published.table, line.published.mean) for line in compared(*rows).rows}

@@ -261,6 +261,39 @@ def test_recipe_is_json_and_rebuilds_the_stream(image_folder, changes):
     assert again.recipe() == recipe == stream.recipe()
 
 
+@pytest.fixture(scope="module")
+def large_folder(dataset, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("large")
+    for number, image in enumerate(dataset.images(range(4))):
+        (folder / str(number % 2)).mkdir(exist_ok=True)
+        Image.fromarray(image).resize((70, 66)).save(folder / str(number % 2) / f"{number}.png")
+    return f"folder:{folder}"
+
+
+def test_recipe_of_large_images_names_their_encoding_and_the_photographs(large_folder):
+    settings = {"dataset": large_folder, "corruptions": ["contrast", "frost"], "batch_size": 4}
+    encoded, plain = make_stream(settings), make_stream(settings | {"encoding": "none"})
+    assert (encoded.recipe()["encoding"], plain.recipe()["encoding"]) == ("jpeg85", "none")
+    assert encoded.recipe()["frost_photographs"] == "full size"
+    assert not same_bits(encoded, plain)
+    assert same_bits(make_stream(encoded.recipe()), encoded)
+    assert same_bits(make_stream(plain.recipe()), plain)
+    assert make_stream(settings | {"encoding": "none"}, like=encoded).cache is not encoded.cache
+
+
+def test_recipe_without_an_encoding_is_of_images_that_were_not_encoded(large_folder):
+    stream = make_stream({"dataset": large_folder, "corruptions": ["contrast"], "batch_size": 4, "encoding": "none"})
+    old = {name: value for name, value in stream.recipe().items() if name != "encoding"}
+    assert make_stream(old).recipe() == stream.recipe() != old
+
+
+def test_recipes_of_small_and_of_clean_images_have_no_encoding(dataset, large_folder):
+    assert "encoding" not in make(dataset, encoding="auto").recipe()
+    clean = make_stream({"dataset": large_folder, "corruptions": ["clean"]})
+    assert "encoding" not in clean.recipe()
+    assert make_stream(clean.recipe(), corruptions=["fog"]).recipe()["encoding"] == "jpeg85"
+
+
 def test_recipe_contains_its_archive(image_folder, tmp_path):
     make_archive(load_dataset(image_folder), tmp_path / "deep" / "CIFAR-10-C", names=NAMES)
     archive = str(tmp_path / "deep" / "CIFAR-10-C")

@@ -198,6 +198,19 @@ def test_imagenet_c_layout_is_read_back(dataset, tmp_path):
         make_archive(dataset, tmp_path, names=["contrast"], layout="imagenet-c", seed=1)
 
 
+def test_images_of_the_imagenet_c_layout_are_encoded_once(tmp_path):
+    folder = tmp_path / "images" / "class"
+    folder.mkdir(parents=True)
+    generator = np.random.default_rng(0)
+    Image.fromarray(generator.integers(0, 256, (72, 80, 3), np.uint8)).save(folder / "a.png")
+    large = load_dataset(f"folder:{folder.parent}")
+    make_archive(large, tmp_path / "made", names=["contrast"], layout="imagenet-c")
+    made = open_archive(tmp_path / "made").images("contrast", 5, np.array([0]))
+    clean = torch.from_numpy(large.images([0])).permute(0, 3, 1, 2)
+    expected = corrupt(clean, "contrast", 5).permute(0, 2, 3, 1).numpy()
+    assert np.abs(made.astype(np.int16) - expected).mean() < 0.3  # 0 with libjpeg-turbo
+
+
 def test_imagenet_c_folders_of_others_are_never_overwritten(dataset, tmp_path):
     (tmp_path / "contrast").mkdir()
     with pytest.raises(DataError, match="driftlaw did not make it"):
