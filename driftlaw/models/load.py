@@ -25,22 +25,29 @@ from driftlaw.models.checkpoint_formats import (
 from driftlaw.models.hub import is_hub_name, load_hub_model
 from driftlaw.models.normalize import Normalization, NormalizationOrigin, choose_normalization
 from driftlaw.models.registry import PUBLIC_WEIGHTS, build_model, list_models
+from driftlaw.models.rescale import rescale_batch_norm
+from driftlaw.models.resnet import ResNet
 from driftlaw.models.state_dicts import load_tensors, read_tensors
-from driftlaw.paths import ASSETS, data_dir
+from driftlaw.paths import ASSETS, PACKAGE, data_dir
 
 TRAINED_WITH_AUGMIX = ("resnext_29_4x32", "wrn_40_2")
 """Benchmark models that are trained with AugMix; the others with crops and flips only."""
+CLONE = PACKAGE.parent
+"""The repository, if driftlaw is imported from a clone."""
 LARGEST_TRAINED = 32
 """Side of the largest images that the training command of the repository supports."""
 
 
 def list_weights(folder: str | os.PathLike[str] | None = None) -> dict[str, Path]:
-    """Return all trained weights by name: those in the package, then those in the data directory.
+    """Return all trained weights by name: in the package, in ``weights/`` of a clone, and in the data directory.
 
-    >>> sorted(list_weights("/nonexistent"))
-    ['wrn_16_1-cifar10']
+    A name in a later folder replaces the same name in an earlier one.
+
+    >>> list_weights("/nonexistent")["wrn_16_1-cifar10"].name
+    'wrn_16_1-cifar10.safetensors'
     """
-    folders = [ASSETS, data_dir(folder) / "weights"]
+    clone = [CLONE / "weights"] if (CLONE / "pyproject.toml").is_file() else []
+    folders = [ASSETS, *clone, data_dir(folder) / "weights"]
     return {path.stem: path for parent in folders for path in sorted(parent.glob("*.safetensors"))}
 
 
@@ -63,7 +70,8 @@ def load_model(
         name_or_path: A name from ``list_weights``; a ``.safetensors`` file or torch checkpoint (read with
             ``weights_only=True``) with names of RobustBench, AugMix, TTT++ or torchvision; or ``torchvision:NAME``,
             ``torchvision:NAME@WEIGHTS``, ``timm:NAME``, ``hf:NAME``; or ``FILE.py:NAME``, a function or nn.Module class
-            in a Python file, which is called without arguments.
+            in a Python file, which is called without arguments. ``resnet50-imagenet`` is rescaled by 0.2, see
+            ``driftlaw.models.rescale``; the path of its file gives the weights as they are stored.
         num_classes: Expected number of classes; a model with another number is rejected.
         folder: Data directory; see ``driftlaw.paths.data_dir``.
         architecture: A name such as ``resnext_29_4x32``, for files without metadata. By default it is inferred from
@@ -95,6 +103,10 @@ def load_model(
         path = _find(name_or_path, folder)
         where, model = str(path), _build(path, architecture, normalize)
         _info(model)["weights"] = path.stem
+        if (public := PUBLIC_WEIGHTS.get(str(name_or_path))) is not None and isinstance(model, ResNet):
+            stored = _info(model).get("batch_norm_scale", 1.0)
+            if stored != public.batch_norm_scale:
+                rescale_batch_norm(model, public.batch_norm_scale / stored)
     found = _info(model)["num_classes"]
     if num_classes is not None and found not in (num_classes, None):
         raise UsageError(f"{where} has {found} classes, but num_classes={num_classes}. Use other weights.")
@@ -133,7 +145,7 @@ def verify_weights(name: str, folder: str | os.PathLike[str] | None = None) -> l
     if name not in PUBLIC_WEIGHTS:
         raise unknown_name("public weights", name, list(PUBLIC_WEIGHTS))
     try:
-        found = weights_sha256(load_model(name, folder=folder))
+        found = weights_sha256(load_model(_find(name, folder)))
     except (DataError, UsageError) as error:
         return [f"{name}: {error}"]
     expected = PUBLIC_WEIGHTS[name].weights_sha256
@@ -188,6 +200,8 @@ def _build(path: Path, architecture: str | None, normalize: Normalization | None
             raise UsageError(f"{path} is a {name}, but architecture={architecture!r}. Omit architecture.")
         choose_normalization(NormalizationOrigin(info["normalise"], "its metadata"), normalize, None, str(path))
         model = build_model(name, num_classes=info["num_classes"], normalize=info["normalise"])
+        if isinstance(model, ResNet) and "batch_norm_scale" in info:
+            rescale_batch_norm(model, info["batch_norm_scale"])  # for its epsilon; the tensors are loaded below
         model.info = info  # type: ignore[assignment]
     load_tensors(model, tensors, f"{path} does not fit {name}:")
     return model

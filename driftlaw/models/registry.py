@@ -37,10 +37,11 @@ class PublicWeights:
         name: Name for ``load_model``.
         title: One-line description.
         tool: Command that gets them, in a checkout of driftlaw.
-        weights_sha256: ``weights_sha256`` of the converted model.
+        weights_sha256: ``weights_sha256`` of the converted model, before it is rescaled.
         num_classes: Number of output classes.
         input_size: Side of an image.
         licence: Licence of the published weights.
+        batch_norm_scale: Factor for ``rescale_batch_norm``, which ``load_model`` applies.
     """
 
     name: str
@@ -50,6 +51,7 @@ class PublicWeights:
     num_classes: int
     input_size: int
     licence: str
+    batch_norm_scale: float
 
 
 _TABLES = tomllib.loads((PACKAGE / "models" / "registry.toml").read_text(encoding="utf-8"))

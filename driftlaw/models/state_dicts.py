@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -54,6 +54,7 @@ class WeightsMetadata(BaseModel):
     name: str
     num_classes: PositiveInt
     normalise: str | dict[str, Any]
+    batch_norm_scale: PositiveFloat = 1.0
 
 
 def _read_metadata(text: str, path: Path) -> dict[str, Any]:

