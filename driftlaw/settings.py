@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
-from driftlaw.errors import UsageError, combined_error, suggest, unknown_name
+from driftlaw.errors import DriftlawError, UsageError, combined_error, suggest, unknown_name
 from driftlaw.files import check_regular_file
 from driftlaw.paths import PRESETS
 
@@ -105,6 +105,8 @@ def _describe(kind: type[BaseModel], problem: Any) -> str:
         return f"Unknown setting '{name}'. {suggest(name, valid)}Valid settings: {', '.join(valid) or 'none'}."
     if problem["type"] == "missing":
         return f"{name} is missing"
+    if isinstance(error := problem.get("ctx", {}).get("error"), DriftlawError):  # of nested settings
+        return str(error)
     message: str = problem["msg"].removeprefix("Value error, ")
     return f"{name} = {_shown(problem['input'])}: {message}" if name else message
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from driftlaw.cli.options import with_guard
 from driftlaw.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def load_adapter(
 
     spec, *others = plan_run(
         None,
-        assignments=[*assignments, *(["step.guard=true"] if guard else [])],
+        assignments=with_guard(assignments, guard),
         methods=method,
         model=network,
         checkpoint=str(checkpoint) if checkpoint else None,

@@ -1,6 +1,7 @@
 """Command-line options that several commands share, each with one help text."""
 
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -110,6 +111,16 @@ class Command(_ReadableHelp, TyperCommand):
 
 class Group(_ReadableHelp, TyperGroup):
     """A group of commands, such as `driftlaw data`."""
+
+
+def with_guard(assignments: Sequence[str] | None, guard: bool) -> list[str]:
+    """Return the assignments of ``--set``, and one that switches the guard on if they do not set it.
+
+    >>> with_guard(["law.tau=1"], True), with_guard(["step.guard.shrink=0.5"], True)
+    (['law.tau=1', 'step.guard=true'], ['step.guard.shrink=0.5'])
+    """
+    given = list(assignments or [])
+    return given if not guard or any(text.startswith("step.guard") for text in given) else [*given, "step.guard=true"]
 
 
 def split_names(text: str | None) -> list[str]:

@@ -63,7 +63,7 @@ def run(
     specs = plan_run(
         preset,
         data=data,
-        assignments=[*(set_ or []), *(["step.guard=true"] if guard else [])],
+        assignments=opt.with_guard(set_, guard),
         limit=limit,
         methods=methods,
         seeds=seeds,

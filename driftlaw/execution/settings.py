@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BeforeValidator, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from driftlaw.guard import GuardSettings
-from driftlaw.settings import Settings
+from driftlaw.settings import Settings, parse
 
 
 def _read_numbers(given: Any) -> str | tuple[float, ...] | None:
@@ -64,6 +64,11 @@ class ExecutionSettings(InputSettings):
     cannot be compiled runs eagerly, with a warning."""
     guard: bool | GuardSettings = False
     """Keep bad images out, undo harmful updates, and check the adapter against the source model. True, or settings."""
+
+    @field_validator("guard", mode="before")
+    @classmethod
+    def _read_guard(cls, value: Any) -> Any:
+        return parse(GuardSettings, value, where="the guard") if isinstance(value, Mapping) else value
 
     @model_serializer(mode="wrap")
     def _omit_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -358,3 +358,10 @@ def test_a_damaged_state_of_the_guard_is_refused_and_changes_nothing(damage):
     with pytest.raises(UsageError, match="The state of the guard is damaged"):
         adapter.load_state_dict(state)
     assert not differences(before, state_of(adapter))
+
+
+def test_a_misspelt_setting_gets_a_suggestion():
+    with pytest.raises(UsageError, match=r"settings for the guard:\n  - Unknown setting 'max_updat'.*'max_update'"):
+        driftlaw.adapt(tiny_model(), "tent", guard={"max_updat": 0.1})
+    with pytest.raises(UsageError, match=r"max_update = -1"):
+        driftlaw.adapt(tiny_model(), "tent", guard={"max_update": -1})
