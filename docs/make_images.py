@@ -1,17 +1,22 @@
 """Draws the pictures of the README and the manual from the records in results/ and from embedded data.
 
 ``python docs/make_images.py`` writes all of them to docs/images/; ``python docs/make_images.py rounds report`` some.
-The screenshot of a report needs chromium and is left as it is if there is none.
+Screenshots of a report and of the live page need chromium and are left as they are if there is none.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+import urllib.request
 from pathlib import Path
 
 import matplotlib
@@ -223,32 +228,67 @@ def tutorial() -> None:
 
 def report() -> None:
     """A screenshot of the report page of the embedded runs."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        print("report.jpg was left as it is: chromium is not installed", file=sys.stderr)
-        return
     with tempfile.TemporaryDirectory() as folder:
-        page, shot = Path(folder) / "report.html", Path(folder) / "report.png"
+        page = Path(folder) / "report.html"
         runs = ["results/embedded", "results/embedded-methods"]
         subprocess.run([sys.executable, "-m", "driftlaw", "report", *runs, "--out", str(page)], cwd=ROOT, check=True)
+        screenshot(page.as_uri(), "report.jpg")
+
+
+def live_page() -> None:
+    """A screenshot of the live page of the server, after two minutes of foggy, then snowy images."""
+    if importlib.util.find_spec("uvicorn") is None:
+        print("live-page.jpg was left as it is: the extra 'serve' is not installed", file=sys.stderr)
+        return
+    clean = torch.from_numpy(load_dataset("cifar10-embedded").images(range(800))).permute(0, 3, 1, 2)
+    images = torch.cat([corrupt(half, name, 5) for half, name in zip(clean.chunk(2), ("fog", "snow"), strict=True)])
+    command = [sys.executable, "-m", "driftlaw", "serve", "--port", "0", "--set", "step.window=32"]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        address = next(line.split()[-1] for line in server.stderr if line.startswith("Live page:"))
+        threading.Thread(target=server.stderr.read, daemon=True).start()  # the request log
+        time.sleep(2.0)
+        try:
+            for batch in images.split(8):
+                body = json.dumps({"images": batch.tolist(), "dtype": "uint8"}).encode()
+                request = urllib.request.Request(f"{address}v1/predict", body, {"Content-Type": "application/json"})
+                urllib.request.urlopen(request).read()
+                time.sleep(1.0)
+            screenshot(address, "live-page.jpg", "--virtual-time-budget=4000")  # time for the script to read the status
+        finally:
+            server.terminate()
+
+
+def screenshot(address: str, name: str, *options: str) -> None:
+    """Draw a page with chromium; without it the picture is left as it is."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        print(f"{name} was left as it is: chromium is not installed", file=sys.stderr)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        shot = Path(folder) / "page.png"
         size = ["--window-size=1280,1500", "--hide-scrollbars", "--force-device-scale-factor=1"]
-        command = [
-            chromium,
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            *size,
-            f"--screenshot={shot}",
-            page.as_uri(),
-        ]
+        basic = ["--headless", "--no-sandbox", "--disable-gpu"]
+        command = [chromium, *basic, *size, *options, f"--screenshot={shot}", address]
         subprocess.run(command, check=True, capture_output=True)
         picture = Image.open(shot).convert("RGB")
         picture.resize((960, picture.height * 960 // picture.width), Image.Resampling.LANCZOS).save(
-            IMAGES / "report.jpg", quality=82, optimize=True
+            IMAGES / name, quality=82, optimize=True
         )
 
 
-PICTURES = (rounds, methods, batch_sizes, layer_weights, corruptions, corruption_tiles, speed, tutorial, report)
+PICTURES = (
+    rounds,
+    methods,
+    batch_sizes,
+    layer_weights,
+    corruptions,
+    corruption_tiles,
+    speed,
+    tutorial,
+    report,
+    live_page,
+)
 
 if __name__ == "__main__":
     IMAGES.mkdir(exist_ok=True)

@@ -64,32 +64,26 @@ def watch(
         method, network, checkpoint, normalize, set_ or [], guard=guard, device=device, data_dir=data_dir
     )
     size = image_size or input_size(model)
-    identity: Line = {
-        "source": str(path.resolve()) if path.exists() else source,
-        "model": weights_sha256(model),
-        "method": adapter.name,
+    place, name = (str(path.resolve()), path.resolve().name) if path.exists() else (source, "camera")
+    identity: Line = {"source": place, "model": weights_sha256(model), "method": adapter.name, "image_size": size}
+    identity |= {
         "settings": adapter.config.model_dump(mode="json"),
-        "image_size": size,
         "batch_size": batch_size,
         "adapt_every": adapt_every,
     }
-    name = path.resolve().name if path.exists() else "camera"
+    default = Path("runs", "watch", f"{name}-{adapter.name}-{content_hash(identity)[:8]}.jsonl")
+    names = class_names(model)
     watched = Watch(
-        adapter,
-        out or Path("runs", "watch", f"{name}-{adapter.name}-{content_hash(identity)[:8]}.jsonl"),
-        identity,
-        class_names=class_names(model),
-        batch_size=batch_size,
-        adapt_every=adapt_every,
+        adapter, out or default, identity, class_names=names, batch_size=batch_size, adapt_every=adapt_every
     )
     before = watched.lines
     if before and not is_quiet():
         echo(f"Resumed after {before} images.", err=True)
-    images: FolderSource | VideoSource
-    if path.is_dir():
-        images = FolderSource(path, size, once=once, done=watched.done)
-    else:
-        images = VideoSource(identity["source"], size, start=watched.next_frame)
+    images = (
+        FolderSource(path, size, once=once, done=watched.done)
+        if path.is_dir()
+        else VideoSource(place, size, start=watched.next_frame)
+    )
 
     def print_line(line: Line) -> None:
         if out is None:

@@ -22,15 +22,9 @@ PATIENCE = 5.0  # seconds without a change after which a file that cannot be dec
 
 
 class Arrival(NamedTuple):
-    """An image that arrived, or the reason why it cannot be read.
+    """An image that arrived, uint8 (size, size, 3), or the reason why it cannot be read."""
 
-    Attributes:
-        key: ``{"file": NAME}`` or ``{"frame": NUMBER}``.
-        pixels: uint8 (size, size, 3); None if the image cannot be read.
-        error: why it cannot be read.
-    """
-
-    key: dict[str, Any]
+    key: dict[str, Any]  # {"file": NAME} or {"frame": NUMBER}
     pixels: Pixels | None
     error: str = ""
 
@@ -145,9 +139,7 @@ class VideoSource:
         try:
             import cv2
         except ImportError as error:
-            raise UsageError(
-                f"Reading '{source}' needs OpenCV. Install it with `pip install opencv-python-headless`."
-            ) from error
+            raise UsageError(f"'{source}' needs OpenCV. Install it: pip install opencv-python-headless") from error
         self.source, self.size, self.start, self.live = source, size, start, is_live(source)
         self._capture = cv2.VideoCapture(int(source) if source.isdigit() else source)
         if not self._capture.isOpened():

@@ -21,6 +21,8 @@ from driftlaw.records.jsonl import Line, iter_lines
 from driftlaw.records.writer import hash_lines
 from driftlaw.serving.image_sources import Arrival, FolderSource, VideoSource
 
+ImageSource = FolderSource | VideoSource
+
 
 class Watch:
     """An adapter over images as they arrive, and the file with one line per image.
@@ -97,7 +99,7 @@ class Watch:
 
     def run(
         self,
-        source: FolderSource | VideoSource,
+        source: ImageSource,
         *,
         checkpoint_seconds: float = 30.0,
         on_line: Callable[[Line], None] = lambda line: None,
@@ -134,7 +136,7 @@ class Watch:
         save_checkpoint(state | {"adapter": self.adapter.state_dict()}, self.checkpoint)
         self._saved, self._saved_at = self._received, time.monotonic()
 
-    def _read_again(self, source: FolderSource | VideoSource) -> Iterator[list[Line]]:
+    def _read_again(self, source: ImageSource) -> Iterator[list[Line]]:
         """Pass images between the checkpoint and the last line to the adapter; yields no lines."""
         missing = 0
         while self._again:
@@ -150,7 +152,7 @@ class Watch:
         if missing:
             warn_user(f"{missing} images after the checkpoint cannot be read again. The adapter lost their updates.")
 
-    def _predictions(self, source: FolderSource | VideoSource) -> Iterator[list[Line]]:
+    def _predictions(self, source: ImageSource) -> Iterator[list[Line]]:
         """Yield the lines of every batch, and no lines while nothing arrives."""
         batch: list[Arrival] = []
         for arrival in itertools.chain(source, [None]):
@@ -165,7 +167,7 @@ class Watch:
     def _predict(self, batch: Sequence[Arrival]) -> list[Line]:
         number, lines = self._next_batch, []
         logits, events = self._step([arrival.pixels for arrival in batch if arrival.pixels is not None], number)
-        finite = logits.isfinite().all(1).tolist()
+        finite = logits.amax(1).isfinite().tolist()  # -inf is a legal logit of a class that is ruled out
         confidences, classes = (values.tolist() for values in logits.float().softmax(1).max(1))
         for arrival, usable, index, confidence in zip(batch, finite, classes, confidences, strict=True):
             line: Line = {**arrival.key, "class": index if usable else None}

@@ -208,11 +208,11 @@ function showTenants(current) {
 
 function showTiles(current) {
   const recent = current.series.images.slice(-5);
-  const latency = lastNumber(current.series.latency_p50.slice(-10));
+  const latencies = current.series.latency_p50.slice(-10).filter(isNumber).sort((a, b) => a - b);
   setText(get("images"), number(current.images));
   setText(get("steps"), number(current.steps));
   setText(get("rate"), short(recent.reduce((sum, value) => sum + value, 0) / Math.max(1, recent.length)));
-  setText(get("latency"), latency === undefined ? "–" : short(latency));
+  setText(get("latency"), latencies.length ? short(latencies[Math.floor(latencies.length / 2)]) : "–");
   setText(get("queue"), number(current.queue));
   setText(get("queue-limit"), `of ${number(current.queue_limit)}`);
   setText(get("uptime"), duration(current.uptime));
