@@ -104,7 +104,7 @@ def class_files(folder: Path) -> tuple[list[str], list[list[Path]]]:
     """
     children = (child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
     classes = sorted(children, key=natural_key)
-    files = [sorted(_image_files(path), key=natural_key) for path in classes]
+    files = [sorted(image_files(path), key=natural_key) for path in classes]
     if not classes:
         raise DataError(f"{folder} has no images and no sub-folders. Expected images, or one sub-folder per class.")
     empty = [path.name for path, class_paths in zip(classes, files, strict=True) if not class_paths]
@@ -144,7 +144,8 @@ def _flat_files(folder: Path) -> list[Path]:
     return sorted((child for child in children if child.suffix.lower() in SUFFIXES), key=natural_key)
 
 
-def _image_files(folder: Path) -> list[Path]:
+def image_files(folder: Path) -> list[Path]:
+    """Return the image files of a folder and its sub-folders, without hidden ones, in no particular order."""
     paths = []
     for parent, subfolders, names in os.walk(folder):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageOps
 
-from driftlaw.datasets.image_files import SUFFIXES, open_image
-from driftlaw.datasets.image_folder import CROP, natural_key, resize_and_crop
+from driftlaw.datasets.image_files import open_image
+from driftlaw.datasets.image_folder import CROP, image_files, natural_key, resize_and_crop
 from driftlaw.datasets.protocol import Pixels
 from driftlaw.errors import DataError, UsageError, printable
 
 POLL = 0.25  # seconds between two looks at a folder
+Found = dict[str, tuple[Path, tuple[int, int], float]]  # by name: size and modification time, and since when
 PATIENCE = 5.0  # seconds without a change after which a file that cannot be decoded is reported
 
 
@@ -59,32 +59,32 @@ class FolderSource:
     ) -> None:
         self.folder, self.size, self.settle, self.once = folder, size, settle, once
         self.done = set() if done is None else done
-        self._found: dict[str, tuple[Path, tuple[int, int], float]] | None = None  # path, size and mtime, since when
         self._failed: set[str] = set()
 
     def __iter__(self) -> Iterator[Arrival | None]:
         """Yield images as they become complete, and None when there is nothing to read."""
+        found: Found | None = None
         while True:
             started = time.monotonic()
-            self._found = self._look()
+            found = self._look(found)
             now, count = time.monotonic(), len(self.done)
-            for name in sorted(self._found, key=lambda name: natural_key(Path(name))):
-                path, _, since = self._found[name]
-                if now - since < (PATIENCE if name in self._failed else self.settle):
+            for name in sorted(found, key=lambda name: natural_key(Path(name))):
+                path, _, since = found[name]
+                unchanged = now - since
+                if unchanged < (PATIENCE if name in self._failed else self.settle):
                     continue
                 try:
                     arrival = Arrival({"file": name}, self._read(path))
                 except DataError as error:
-                    if now - since < PATIENCE or not path.exists():
-                        self._failed.add(name)
+                    self._failed.add(name)
+                    if unchanged < PATIENCE or not path.exists():
                         continue
                     arrival = Arrival({"file": name}, None, str(error))
                 self.done.add(name)
-                self._failed.discard(name)
                 yield arrival
             if len(self.done) == count:
                 yield None
-                if self.once and not self._found:
+                if self.once and not found:
                     return
                 time.sleep(max(POLL, now - started))  # a folder of a million files takes seconds to list
 
@@ -99,26 +99,23 @@ class FolderSource:
         with open_image(path) as image:
             return np.asarray(fit_image(image, self.size))
 
-    def _look(self) -> dict[str, tuple[Path, tuple[int, int], float]]:
-        """Return the images that were not read yet: path, size and modification time, and since when they are so."""
-        found, now, clock = {}, time.monotonic(), time.time()
-        for parent, subfolders, names in os.walk(self.folder):
-            subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-            for name in names:
-                path = Path(parent, name)
-                key = printable(path.relative_to(self.folder).as_posix())
-                if name.startswith(".") or path.suffix.lower() not in SUFFIXES or key in self.done:
-                    continue
-                try:
-                    status = path.stat()
-                except OSError:  # deleted, or a link to a file that does not exist
-                    continue
+    def _look(self, before: Found | None) -> Found:
+        """Return the images that were not read yet; ``before`` is the result of the last call."""
+        found: Found = {}
+        now, clock = time.monotonic(), time.time()
+        for path in image_files(self.folder):
+            name = printable(path.relative_to(self.folder).as_posix())
+            try:
+                status = None if name in self.done else path.stat()
+            except OSError:  # deleted, or a link to a file that does not exist
+                continue
+            if status is not None:
                 signature, since = (status.st_size, status.st_mtime_ns), now
-                if self._found is None:  # later the clock of a file server is not trusted
+                if before is None:  # later the clock of a file server is not trusted
                     since -= max(0.0, clock - status.st_mtime)
-                elif key in self._found and self._found[key][1] == signature:
-                    since = self._found[key][2]
-                found[key] = path, signature, since
+                elif name in before and before[name][1] == signature:
+                    since = before[name][2]
+                found[name] = path, signature, since
         return found
 
 
@@ -140,17 +137,17 @@ class VideoSource:
             import cv2
         except ImportError as error:
             raise UsageError(f"'{source}' needs OpenCV. Install it: pip install opencv-python-headless") from error
-        self.source, self.size, self.start, self.live = source, size, start, is_live(source)
+        self.source, self.size, self.start = source, size, start
         self._capture = cv2.VideoCapture(int(source) if source.isdigit() else source)
         if not self._capture.isOpened():
             raise DataError(f"OpenCV cannot open '{source}'. Check the camera, or the file and its format.")
-        self._next = start if self.live else 0
+        self._next = start if is_live(source) else 0
 
     def __iter__(self) -> Iterator[Arrival | None]:
         """Yield frames until the video ends."""
         for number in itertools.count(self.start):
             pixels = self.read({"frame": number})
-            if pixels is None and self.live:
+            if pixels is None and is_live(self.source):
                 raise DataError(f"'{self.source}' returned no frame. Check the camera, then run the same command.")
             if pixels is None:
                 return
@@ -158,9 +155,7 @@ class VideoSource:
 
     def read(self, key: dict[str, Any]) -> Pixels | None:
         """Return a frame, which must not be before the last one that was read; None if there is no such frame."""
-        while self._next < key["frame"]:  # setting the position is not exact for many formats
-            if not self._capture.grab():
-                return None
+        while self._next < key["frame"] and self._capture.grab():  # setting the position is not exact in many formats
             self._next += 1
         returned, frame = self._capture.read() if self._next == key["frame"] else (False, None)
         if not returned or frame is None:
