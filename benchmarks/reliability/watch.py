@@ -105,7 +105,7 @@ def watch_folder(
         "damaged": len(damaged),
         "reported": len(errors & damaged),
         "wrongly_refused": len(errors - damaged),
-        "updates": lines[-1].get("step"),
+        "updates": max(line.get("step", 0) for line in lines),
         "exit_code": process.returncode,
         "memory_mib": memory,
         "seconds": round(seconds, 1),
