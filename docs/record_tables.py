@@ -323,6 +323,20 @@ def kill_table() -> str:
     return reliability_table("kill", head, lambda found: [[row[key] for key in keys] for row in found])
 
 
+def watch_table() -> str:
+    """``driftlaw watch`` on a folder that was being filled, with kills."""
+
+    def rows(found: list[dict[str, Any]]) -> Iterable[Sequence[Any]]:
+        for row in found:
+            _, (early, low), *_, (late, high) = row["memory_mib"].items()  # the first value is of a process that starts
+            memory = f"{low} after {early}, {high} after {late}"
+            damaged = f"{row['reported']} of {row['damaged']}"
+            yield row["images"], row["kills"], row["missing"], row["repeated"], damaged, memory
+
+    head = ("images", "kills", "without a line", "with two", "damaged ones reported", "memory in MiB")
+    return reliability_table("watch", head, rows)
+
+
 def fuzz_table() -> str:
     """Calls with unusual arguments and damaged files."""
     keys = ("target", "calls", "refused", "distinct_failures")
@@ -334,6 +348,7 @@ TABLES = {
     "fuzz": fuzz_table,
     "guard-streams": guard_streams_table,
     "kill": kill_table,
+    "watch": watch_table,
     "cifar10": cifar10_table,
     "embedded": embedded_table,
     "batch-sizes": batch_size_table,

@@ -33,6 +33,12 @@ def test_every_method_runs_with_every_seed():
     assert [spec.method for spec in plan_run("cifar10-c")] == list(read_preset("cifar10-c")["methods"])
 
 
+def test_without_a_preset_all_settings_have_their_defaults():
+    (spec,) = plan_run(None, methods="law", model="embedded", assignments=["law.tau=0.6"])
+    assert (spec.settings, spec.stream) == ({"tau": 0.6}, {})
+    assert spec.model == {"weights": "wrn_16_1-cifar10"}
+
+
 @pytest.mark.parametrize(
     ("preset", "method", "name"),
     [

@@ -14,6 +14,7 @@ from driftlaw.testing.fixtures import make_images
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 uvicorn = pytest.importorskip("uvicorn", reason="needs the extra 'serve'")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+playwright.expect.set_options(timeout=60_000)  # a loaded machine is slow
 BUTTONS = ["Pause updates", "Roll back", "Reset"]
 
 
@@ -196,7 +197,7 @@ def test_page_can_be_used_with_the_keyboard(start, open_page):
     server = start(method="tent")
     server.predict()
     page = open_page(server)
-    page.get_by_role("button", name="Pause updates").wait_for()
+    expect(page.get_by_role("button", name="Pause updates")).to_be_enabled()
     for key in ("Tab", "Enter"):
         page.keyboard.press(key)
     expect(page.locator("#mode")).to_have_text("Paused")
@@ -243,6 +244,7 @@ def test_source_model_that_predicts_is_shown(start, open_page):
     page = open_page(server)
     expect(page.locator("#mode")).to_have_text("Source model")
     expect(page.locator("#guard-note")).to_contain_text("1 stored statistics")
+    expect(page.locator("#events .reason").first).to_contain_text("<b>skew</b> 0.4 > 0.25")
 
 
 def test_server_that_is_away_and_comes_back(start, open_page):

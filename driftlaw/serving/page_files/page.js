@@ -65,6 +65,8 @@ function duration(seconds) {
   return seconds < 172800 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86400)} days`;
 }
 
+const className = (index, name) => (name && name !== String(index) ? name : `class ${index}`); // unknown names are numbers
+const words = (name) => name.replaceAll("_", " ");
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 const lastNumber = (values) => values.findLast(isNumber);
 
@@ -84,29 +86,34 @@ async function request(path, options = {}) {
 }
 
 async function refresh() {
-  let problem = "The server does not answer.";
+  const asked = tenant;
+  let answer;
   try {
-    const { code, body, reason } = await request("v1/status");
-    if (code === 200) {
-      problem = "";
-      lastAnswer = Date.now();
-      status = body;
-      show(body);
-    } else if (code === 401) {
-      problem = token ? "The server refused the token." : "The server needs a token.";
-      needsToken = true;
-    } else {
-      problem = `The server refused the request: ${reason}`;
-    }
-  } catch (error) {
-    if (!["TimeoutError", "AbortError", "TypeError"].includes(error?.name)) throw error; // TypeError: no connection
+    answer = await request("v1/status");
+  } catch {
+    showProblem("The server does not answer.");
+    return;
   }
-  showProblem(problem);
+  if (asked !== tenant) return; // the user has chosen another one in the meantime
+  needsToken = answer.code === 401;
+  if (answer.code === 200) {
+    lastAnswer = Date.now();
+    status = answer.body;
+    show(status);
+    showProblem("");
+  } else if (needsToken) {
+    showProblem(token ? "The server refused the token." : "The server needs a token.");
+  } else {
+    showProblem(`The server refused the request: ${answer.reason}`);
+  }
 }
 
 async function loop() {
-  if (!document.hidden && !needsToken) await refresh();
-  setTimeout(loop, INTERVAL);
+  try {
+    if (!document.hidden && !needsToken) await refresh();
+  } finally {
+    setTimeout(loop, INTERVAL);
+  }
 }
 
 // --- dialogs and actions ---------------------------------------------------------------------------------------
@@ -203,7 +210,7 @@ function showTenants(current) {
     setText(option, names[index]);
   });
   if (document.activeElement !== select) select.value = current.tenant;
-  tenant = tenant || current.tenant;
+  tenant = current.tenant;
 }
 
 function showTiles(current) {
@@ -288,8 +295,7 @@ function showShares(current) {
   };
   match(list, indices.length, make).forEach((row, place) => {
     const share = totals[indices[place]] / count;
-    const name = current.class_names[indices[place]] || `class ${indices[place]}`;
-    setText(row.children[0], name);
+    setText(row.children[0], className(indices[place], current.class_names[indices[place]]));
     row.children[1].firstElementChild.style.transform = `scaleX(${totals[indices[place]] / longest})`;
     setText(row.children[2], percent(share));
   });
@@ -298,11 +304,11 @@ function showShares(current) {
 // Lines over the seconds of the series. Longer times without a batch are gaps.
 function drawChart(area, series, lines, unit) {
   const values = lines.flatMap(([, line]) => line.filter(isNumber));
-  if (!values.some((value) => value > 0)) {
+  if (!values.length || !series.images.some((count) => count > 0)) {
     showEmpty(area, "No images in the last two minutes.", "p");
     return;
   }
-  const highest = niceCeiling(Math.max(...values));
+  const highest = niceCeiling(Math.max(...values) || 1);
   const last = Math.max(1, series.time.length - 1);
   const picture = svg("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img" });
   const latest = lines.map(([, line]) => lastNumber(line)).filter(isNumber).map(short).join(" and ");
@@ -366,8 +372,6 @@ function showEvents(current) {
   });
 }
 
-const words = (name) => name.replaceAll("_", " ");
-
 function showThumbnails(current) {
   const list = get("thumbnails");
   const batch = current.last_batch.filter((entry) => entry.image.startsWith("data:image/png;base64,"));
@@ -382,10 +386,9 @@ function showThumbnails(current) {
   };
   match(list, batch.length, make).forEach((item, index) => {
     const { image, prediction, label, confidence } = batch[index];
-    const name = prediction === null ? "no prediction" : label || `class ${prediction}`;
     if (item.children[0].src !== image) item.children[0].src = image;
     item.children[0].alt = "";
-    setText(item.children[1], name);
+    setText(item.children[1], prediction === null ? "no prediction" : className(prediction, label));
     setText(item.children[2], isNumber(confidence) ? percent(confidence) : "");
   });
 }
@@ -400,9 +403,9 @@ get("tenant").addEventListener("change", (event) => {
   tenant = event.target.value;
   refresh();
 });
-document.addEventListener("visibilitychange", () => document.hidden || refresh());
+document.addEventListener("visibilitychange", () => document.hidden || needsToken || refresh());
 get("weight-details").addEventListener("toggle", () => status && showWeights(status));
 get("enter-token").addEventListener("click", async () => {
-  if (await askToken("The server needs a token.")) await refresh();
+  if (await askToken("The server needs a token.")) refresh();
 });
 loop();
