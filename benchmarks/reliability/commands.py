@@ -7,6 +7,7 @@ from benchmarks.reliability.bad_images import bad_images
 from benchmarks.reliability.cost import cost
 from benchmarks.reliability.fuzz import fuzz
 from benchmarks.reliability.kill import kill
+from benchmarks.reliability.serve_hostile import serve_hostile
 from benchmarks.reliability.streams import streams
 from benchmarks.reliability.watch import watch
 
@@ -15,5 +16,5 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (attack, bad_images, cost, fuzz, kill, streams, watch):
+for command in (attack, bad_images, cost, fuzz, kill, serve_hostile, streams, watch):
     app.command()(command)

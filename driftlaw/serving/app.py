@@ -16,7 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import UploadFile
+from starlette.datastructures import Headers, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -59,7 +59,7 @@ class Routes:
             yield
             await run_in_threadpool(self.server.close)
 
-        app = FastAPI(title="driftlaw", lifespan=lifespan, docs_url=None, redoc_url=None)
+        app = FastAPI(title="driftlaw", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
         app.add_middleware(AccessLog, metrics=self.metrics)
         app.add_exception_handler(RequestError, _on_request_error)
         app.add_exception_handler(HTTPException, _on_http_error)
@@ -254,7 +254,8 @@ class AccessLog:
             await self.app(scope, receive, send)
             return
         started = time.monotonic()
-        log: dict[str, Any] = {}
+        sent = Headers(scope=scope).get("x-request-id")
+        log: dict[str, Any] = {} if sent is None else {"id": sent[:100]}
         scope.setdefault("state", {})["log"] = log
         answered = False
 
