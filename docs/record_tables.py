@@ -344,7 +344,64 @@ def fuzz_table() -> str:
     return reliability_table("fuzz", head, lambda found: [[row[key] for key in keys] for row in found])
 
 
+def serve_hostile_table() -> str:
+    """Requests that the server must refuse."""
+    keys = ("kind", "requests", "failures")
+    head = ("kind of request", "requests", "accepted, status 500, or no answer")
+    return reliability_table("serve-hostile", head, lambda found: [[row[key] for key in keys] for row in found])
+
+
+def serve_overload_table() -> str:
+    """More requests than the server can predict."""
+
+    def rows(found: list[dict[str, Any]]) -> Iterable[Sequence[Any]]:
+        for row in found:
+            codes, memory = row["statuses"], row["memory_mib"]
+            yield "requests per second: capacity, sent", f"{row['capacity']:.1f}, {row['sent_per_second']:.1f}"
+            yield "seconds", row["seconds"]
+            yield (
+                "predicted, refused (429), deadline passed (504)",
+                ", ".join(str(codes.get(code, 0)) for code in ("200", "429", "504")),
+            )
+            yield "other outcomes", sum(count for code, count in codes.items() if code not in ("200", "429", "504"))
+            yield (
+                "time to refuse, ms: median, 99 %, longest",
+                ", ".join(str(row["refused"][key]) for key in ("p50_ms", "p99_ms", "max_ms")),
+            )
+            yield "refused within 100 ms", f"{100 * row['refused_within_100_ms']:.2f} %"
+            yield "memory in MiB: start, after 10 s, end", ", ".join(str(value) for value in memory.values())
+
+    return reliability_table("serve-overload", ("overload", ""), rows)
+
+
+def serve_kill_table() -> str:
+    """Kills of the server under load."""
+
+    def rows(found: list[dict[str, Any]]) -> Iterable[Sequence[Any]]:
+        for row in found:
+            times = row["first_answer"]
+            yield (
+                *(row[key] for key in ("kills", "answers", "not_logged", "wrong_start", "lost_steps")),
+                f"{times['p50_ms'] / 1000:.1f}, {times['max_ms'] / 1000:.1f}",
+            )
+
+    head = ("kills", "answers", "answers not in the log", "restarts not from the newest snapshot")
+    more = ("steps lost at most", "seconds to the first answer: median, longest")
+    return reliability_table("serve-kill", (*head, *more), rows)
+
+
+def serve_speed_table() -> str:
+    """Throughput and latency of the server beside a plain handler."""
+    keys = ("label", "concurrency", "images_per_second", "p50_ms", "p99_ms")
+    head = ("server", "requests at a time", "images per second", "median, ms", "99 %, ms")
+    return reliability_table("serve-speed", head, lambda found: [[row[key] for key in keys] for row in found])
+
+
 TABLES = {
+    "serve-hostile": serve_hostile_table,
+    "serve-overload": serve_overload_table,
+    "serve-kill": serve_kill_table,
+    "serve-speed": serve_speed_table,
     "fuzz": fuzz_table,
     "guard-streams": guard_streams_table,
     "kill": kill_table,

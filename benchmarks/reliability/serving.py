@@ -115,13 +115,18 @@ class Connection:
     """
 
     def __init__(self, port: int) -> None:
-        self.port, self._streams = port, None
+        self.port = port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open the connection, if it is not open."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection("127.0.0.1", self.port)
+        return self._streams
 
     async def post(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
         """Send a request and return status and body of the answer."""
-        if self._streams is None:
-            self._streams = await asyncio.open_connection("127.0.0.1", self.port)
-        reader, writer = self._streams
+        reader, writer = await self.connect()
         lines = [f"POST {path} HTTP/1.1", f"Host: 127.0.0.1:{self.port}", f"Content-Length: {len(body)}"]
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
         try:

@@ -103,7 +103,7 @@ def serve(
             routes.application(),
             host=host,
             port=port,
-            log_level="warning",
+            log_level="error",
             access_log=False,
             backlog=4096,
             timeout_graceful_shutdown=60,

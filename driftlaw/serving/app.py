@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import json
 import logging
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,6 +34,7 @@ from driftlaw.serving.status import Status
 request_log = logging.getLogger("driftlaw.requests")
 """One JSON document per answer, written before the answer is sent."""
 
+FULL = 0.7  # share of a request's deadline; the queue is full if the expected time in it is longer
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -178,8 +180,10 @@ class Routes:
         deadline = time.monotonic() + timeout
         if server.draining:
             raise RequestError(503, "The server is shutting down.")
-        if server.pending[tenant] >= settings.queue:
-            raise RequestError(429, f"The queue is full ({settings.queue} requests).", {"Retry-After": "1"})
+        wait = sum(server.pending.values()) * server.batcher(tenant).request_seconds
+        if server.pending[tenant] >= settings.queue or wait > FULL * timeout:
+            after = {"Retry-After": str(min(60, max(1, math.ceil(wait))))}
+            raise RequestError(429, f"The queue is full ({server.pending[tenant]} requests). Retry later.", after)
         server.pending[tenant] += 1
         try:
             async with asyncio.timeout(timeout):

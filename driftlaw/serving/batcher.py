@@ -66,6 +66,7 @@ class Batcher:
     ) -> None:
         self.adapter, self.settings, self.on_batch = adapter, settings, on_batch
         self.paused, self.images, self.steps = False, 0, adapter.steps
+        self.request_seconds = 0.0  # moving average of a batch's seconds per request
         self.layer_weights: dict[str, float] = {}
         self.events: deque[Event] = deque(maxlen=200)
         self.batches: deque[BatchInfo] = deque(maxlen=20_000)  # of the last minutes
@@ -172,6 +173,7 @@ class Batcher:
         info = BatchInfo(time.time(), len(logits), *values, latencies)
         images = [image for job in batch[:MAX_THUMBNAILS] for image in job.images[:MAX_THUMBNAILS]][:MAX_THUMBNAILS]
         self._remember(info, diagnostics, images, logits[: len(images)])
+        self.request_seconds += 0.2 * ((ended - started) / len(batch) - self.request_seconds)
         self.on_batch(info, ended - started)
 
     def _step(self, arrays: list[Array]) -> tuple[Array, dict[str, Any]]:

@@ -19,7 +19,8 @@ class ServerSettings(Settings):
     wait_ms: float = Field(default=5.0, ge=0, le=10_000)
     """How long the first request of a batch waits for others, in milliseconds."""
     queue: PositiveInt = 128
-    """Number of requests per tenant that may be in progress. More are refused with status 429."""
+    """Number of requests per tenant that may be in progress. More are refused with status 429, and so are requests that
+    would probably not be predicted before their deadline."""
     deadline_ms: PositiveFloat = 10_000
     """Time after which a request is refused with status 504, in milliseconds, unless it is being predicted."""
     max_images: PositiveInt = 256
