@@ -1,6 +1,7 @@
 """``driftlaw.serving.watch``: lines, resuming after a kill, damaged files and checkpoints."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -93,6 +94,18 @@ def test_killed_run_ends_with_the_same_lines_and_the_same_adapter(tmp_path, batc
     resumed = watch(folder, path, **options)
     assert path.read_bytes() == (tmp_path / "undisturbed.jsonl").read_bytes()
     assert all(torch.equal(a, b) for a, b in zip(expected.parameters(), resumed.parameters(), strict=True))
+
+
+def test_guard_continues_as_without_the_interruption(tmp_path):
+    folder, path = write_images(tmp_path / "in", 12), tmp_path / "out.jsonl"
+    for number in (2, 7):
+        Image.new("RGB", (SIZE, SIZE), "gray").save(folder / f"{number}.png")
+    guarded = partial(make_adapter, guard={"sample": 8, "check_images": 8})
+    expected = watch(folder, tmp_path / "undisturbed.jsonl", adapter=guarded())
+    watch(folder, path, adapter=guarded(), kill_after=5, checkpoint_seconds=0)
+    resumed = watch(folder, path, adapter=guarded())
+    assert path.read_bytes() == (tmp_path / "undisturbed.jsonl").read_bytes()
+    assert resumed.guard.counts == expected.guard.counts == {"skip_image": 2}
 
 
 def test_kill_within_a_batch_loses_no_image(tmp_path):
