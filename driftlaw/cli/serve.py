@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import logging
 import re
 import signal
-import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +16,7 @@ from driftlaw.cli import options as opt
 from driftlaw.cli.console import echo
 from driftlaw.errors import UsageError
 
+LOCAL = ("127.0.0.1", "localhost", "::1")  # addresses that only this machine reaches
 SNAPSHOT_STEPS = 100  # steps between two snapshots, unless --set step.guard.snapshot_steps=N
 
 
@@ -53,8 +52,6 @@ def serve(
 
     For example:
 
-    driftlaw serve --method tent --set server.wait_ms=20
-
     driftlaw serve --network mynet.py:make --checkpoint mynet.pth --snapshots state/ --log requests.jsonl
 
     DRIFTLAW_TOKEN=… DRIFTLAW_ADMIN_TOKEN=… driftlaw serve --host 0.0.0.0
@@ -66,13 +63,12 @@ def serve(
         import driftlaw.serving.app  # noqa: F401
     except ImportError as error:
         raise UsageError(f'driftlaw serve needs {error.name}. Install it: pip install "driftlaw[serve]"') from error
-    if not _is_local(host) and not token:
+    if host not in LOCAL and not token:
         raise UsageError(f"--host {host} is reachable from other machines. Set DRIFTLAW_TOKEN, or use 127.0.0.1.")
     from driftlaw.cli.adapter import load_adapter
     from driftlaw.export.calibration import input_size
     from driftlaw.serving.app import Routes
     from driftlaw.serving.class_names import class_names
-    from driftlaw.serving.metrics import Metrics
     from driftlaw.serving.model_server import ModelServer
     from driftlaw.serving.settings import ServerSettings
     from driftlaw.settings import parse, parse_assignments
@@ -89,48 +85,22 @@ def serve(
             adapters[owner], model = load_adapter(
                 method, network, checkpoint, normalize, assignments, device=device, data_dir=data_dir
             )
-        info, metrics = getattr(model, "info", {}), Metrics()
-        metrics.server = model_server = ModelServer(
-            adapters,
-            settings,
-            name=re.sub(r"[^A-Za-z0-9_.]+", "-", str(info.get("weights") or Path(network).stem)),
-            class_names=class_names(model),
-            image_size=image_size or input_size(model),
-            on_batch=metrics.observe_batch,
-        )
-        routes = Routes(model_server, metrics, token, admin_token)
-        config = uvicorn.Config(
-            routes.application(),
-            host=host,
-            port=port,
-            log_level="error",
-            access_log=False,
-            backlog=4096,
-            timeout_graceful_shutdown=60,
-        )
+        weights = str(getattr(model, "info", {}).get("weights") or Path(network).stem)
+        name, size = re.sub(r"[^A-Za-z0-9_.]+", "-", weights), image_size or input_size(model)
+        model_server = ModelServer(adapters, settings, name=name, class_names=class_names(model), image_size=size)
+        app = Routes(model_server, token, admin_token).application()
+        config = uvicorn.Config(app, host=host, port=port, log_level="error", access_log=False, backlog=4096)
         server = uvicorn.Server(config)
         for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises the signal again after it has shut down
             signal.signal(number, lambda *_: setattr(server, "should_exit", True))
         socket = config.bind_socket()
         socket.listen(config.backlog)  # connections wait from now on
-        address, where = socket.getsockname()[:2], "a temporary folder" if snapshots is None else str(snapshots)
+        address, bound_port = socket.getsockname()[:2]
         steps = max(batcher.steps for batcher in model_server.batchers.values())
-        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-        echo(
-            f"{model_server.name} with {method} after {steps} steps; snapshots in {where}.\n"
-            f"Live page: http://{shown}:{address[1]}/",
-            err=True,
-        )
+        where = snapshots or "a temporary folder"
+        echo(f"{name} with {method} after {steps} steps; snapshots in {where}.", err=True)
+        echo(f"Live page: http://{f'[{address}]' if ':' in address else address}:{bound_port}/", err=True)
         server.run([socket])
-
-
-def _is_local(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _start_request_log(path: Path | None) -> None:
@@ -138,10 +108,9 @@ def _start_request_log(path: Path | None) -> None:
 
     from driftlaw.files import writable_folder
 
-    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    handler: logging.Handler = logging.StreamHandler()
     if path is not None:
-        writable_folder(path.parent)
-        handler = WatchedFileHandler(path, encoding="utf-8")  # opens the file again after it was renamed
+        handler = WatchedFileHandler(writable_folder(path.parent) / path.name)  # opens it again after it was renamed
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger = logging.getLogger("driftlaw.requests")
     logger.handlers, logger.propagate = [handler], False

@@ -1,4 +1,1 @@
-"""Serving: an HTTP server around adapters and its client, and predictions while images arrive in a folder or a video.
-
-This package imports nothing by itself, so that the client needs neither torch nor the extra ``serve``.
-"""
+"""HTTP server around adapters, its client, and predictions while images arrive. Imports nothing by itself."""

@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.concurrency import run_in_threadpool
@@ -24,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from driftlaw import __version__
 from driftlaw.serving import decoding, page, protocol
-from driftlaw.serving.batcher import deadline_error
+from driftlaw.serving.batcher import Job, deadline_error
 from driftlaw.serving.decoding import Array
 from driftlaw.serving.metrics import Metrics
 from driftlaw.serving.model_server import ACTIONS, ModelServer
@@ -32,8 +31,6 @@ from driftlaw.serving.settings import RequestError
 from driftlaw.serving.status import Status
 
 request_log = logging.getLogger("driftlaw.requests")
-"""One JSON document per answer, written before the answer is sent."""
-
 FULL = 0.7  # share of a request's deadline; the queue is full if the expected time in it is longer
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
@@ -43,15 +40,12 @@ class Routes:
 
     Args:
         server: the model server. The application closes it when it shuts down.
-        metrics: metrics of the server.
         token: what clients must send as ``Authorization: Bearer …``; None: nothing.
         admin_token: what administrators must send. If only ``token`` is given, administration is refused.
     """
 
-    def __init__(
-        self, server: ModelServer, metrics: Metrics, token: str | None = None, admin_token: str | None = None
-    ) -> None:
-        self.server, self.metrics, self.token, self.admin_token = server, metrics, token, admin_token
+    def __init__(self, server: ModelServer, token: str | None = None, admin_token: str | None = None) -> None:
+        self.server, self.metrics, self.token, self.admin_token = server, Metrics(server), token, admin_token
 
     def application(self) -> FastAPI:
         """Return the application."""
@@ -63,9 +57,8 @@ class Routes:
 
         app = FastAPI(title="driftlaw", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
         app.add_middleware(AccessLog, metrics=self.metrics)
-        app.add_exception_handler(RequestError, _on_request_error)
-        app.add_exception_handler(HTTPException, _on_http_error)
-        app.add_exception_handler(RequestValidationError, _on_http_error)
+        for kind in (RequestError, HTTPException):
+            app.add_exception_handler(kind, _on_error)
         app.include_router(page.router)
         app.add_api_route("/v1/predict", self.predict, methods=["POST"])
         app.add_api_route("/v1/status", self.status, response_model=Status)
@@ -80,14 +73,11 @@ class Routes:
         app.add_api_route("/v2/models/{model}/infer", self.infer, methods=["POST"])
         return app
 
-    # --- routes --------------------------------------------------------------------------------------------------
-
     async def predict(self, request: Request) -> Response:
         """Predict images: PNG or JPEG files (multipart, or one as the body), or JSON arrays."""
         answer, _ = await self.answer(request, self._read_images)
-        predictions = decoding.describe_logits(answer.logits, self.server.class_names)
-        body = {"model": self.server.name, "step": answer.step, "mode": answer.mode, "predictions": predictions}
-        return JSONResponse(body)
+        rows = decoding.describe_logits(answer.logits, self.server.class_names)
+        return JSONResponse({"model": self.server.name, "step": answer.step, "mode": answer.mode, "predictions": rows})
 
     async def status(self, request: Request) -> Status:
         """Return what the adapter of a tenant did recently."""
@@ -125,10 +115,8 @@ class Routes:
         """Predict the images of a request of the Open Inference Protocol."""
         self._check_name(model)
         answer, asked = await self.answer(request, self._read_tensors)
-        body, headers = protocol.encode_answer(model, answer.logits, asked)
+        body, headers = protocol.encode_answer(model, answer.logits, answer.predictions(), asked)
         return Response(body, headers=headers)
-
-    # --- parts of routes -----------------------------------------------------------------------------------------
 
     def _check_name(self, model: str | None) -> None:
         if model not in (None, self.server.name):
@@ -138,11 +126,11 @@ class Routes:
         """Return the tenant that a request names in its header or query, or the first one if it may be missing."""
         known = self.server.settings.tenants
         given = request.headers.get("driftlaw-tenant") or request.query_params.get("tenant") or ""
-        if not known or (not given and not required):
-            return known[0] if known else ""
-        if given not in known:
+        if not given and not required:
+            given = "".join(known[:1])
+        if known and given not in known:
             raise RequestError(422, "Send the header Driftlaw-Tenant with the name of one of the server's tenants.")
-        return given
+        return given if known else ""
 
     def check_token(self, request: Request, *, administrator: bool = False) -> None:
         """Raise RequestError if a request may not use a route. Tokens are compared in constant time.
@@ -164,8 +152,7 @@ class Routes:
         if administrator and not found:
             raise RequestError(403, "Administration is off, because the server has no administrator's token.")
         if not any(found) and (administrator or self.token is not None):
-            needed = "the administrator's token" if administrator else "a token"
-            reason = f"The request needs {needed}. Send the header Authorization: Bearer TOKEN."
+            reason = f"Send the {'administrator' if administrator else 'client'}'s token: Authorization: Bearer TOKEN."
             raise RequestError(401, reason, {"WWW-Authenticate": "Bearer"})
 
     async def answer(self, request: Request, read: Any) -> tuple[Any, Any]:
@@ -176,7 +163,7 @@ class Routes:
         self.check_token(request)
         server, settings, tenant = self.server, self.server.settings, self._tenant(request)
         given = decoding.header_number(request.headers, "driftlaw-timeout-ms")
-        timeout = min(settings.deadline_ms, settings.deadline_ms if given is None else given) / 1000
+        timeout = (settings.deadline_ms if given is None else min(settings.deadline_ms, given)) / 1000
         deadline = time.monotonic() + timeout
         if server.draining:
             raise RequestError(503, "The server is shutting down.")
@@ -189,18 +176,18 @@ class Routes:
             async with asyncio.timeout(timeout):
                 images, extra = await read(self._limited(request))
             request.state.log |= {"tenant": tenant, "images": len(images)}
-            answer = await server.predict(images, tenant, deadline)
+            answer = await server.predict(Job(images, tenant, deadline))
         except TimeoutError:
             raise deadline_error() from None
         finally:
             server.pending[tenant] -= 1
-        request.state.log |= {"step": answer.step, "predictions": answer.logits.argmax(1).tolist()}
+        request.state.log |= {"step": answer.step, "predictions": answer.predictions().tolist()}
         return answer, extra
 
     def _limited(self, request: Request) -> Request:
         """Return a request whose body raises RequestError when it exceeds the limit, also if it is chunked."""
         limit, received = self.server.settings.max_body, 0
-        error = RequestError(413, f"The body is too large. At most {limit:,} bytes are read.")
+        error = RequestError(413, f"The body is too large. Send at most {limit:,} bytes.")
         if (decoding.header_number(request.headers, "content-length") or 0) > limit:
             raise error
 
@@ -218,8 +205,7 @@ class Routes:
         server, settings = self.server, self.server.settings
         size, kind = server.image_size, request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
-            body = await request.body()
-            return await run_in_threadpool(decoding.decode_json, body, size, settings), None
+            return await run_in_threadpool(decoding.decode_json, await request.body(), size, settings), None
         if kind in ("image/png", "image/jpeg"):
             files = [await request.body()]
         elif kind == "multipart/form-data":
@@ -288,12 +274,7 @@ class AccessLog:
                 await JSONResponse({"error": log["reason"]}, 500)(scope, receive, logged_send)
 
 
-async def _on_request_error(request: Request, error: Any) -> Response:
-    request.state.log["reason"] = str(error)
-    return JSONResponse({"error": str(error)}, error.status, error.headers)
-
-
-async def _on_http_error(request: Request, error: Any) -> Response:
-    status = getattr(error, "status_code", 422)
-    reason = getattr(error, "detail", None) or "The parameters of the request are invalid."
-    return JSONResponse({"error": f"{reason}"}, status, getattr(error, "headers", None))
+async def _on_error(request: Request, error: Any) -> Response:
+    reason = str(getattr(error, "detail", error))
+    request.state.log["reason"] = reason
+    return JSONResponse({"error": reason}, error.status_code, error.headers)

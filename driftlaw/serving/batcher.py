@@ -32,6 +32,10 @@ class Answer:
     step: int
     mode: Mode
 
+    def predictions(self) -> Array:
+        """Return the predicted classes (n,); −1 where logits are not finite."""
+        return np.where(np.isfinite(self.logits).all(1), self.logits.argmax(1), -1)
+
 
 @dataclass(eq=False)
 class Job:
@@ -58,13 +62,14 @@ class Batcher:
     Args:
         adapter: the adapter; nothing else may use it from now on.
         settings: settings of the server.
+
+    Attributes:
         on_batch: called in the thread with every batch and the seconds that it took.
     """
 
-    def __init__(
-        self, adapter: Adapter, settings: ServerSettings, on_batch: Callable[[BatchInfo, float], None]
-    ) -> None:
-        self.adapter, self.settings, self.on_batch = adapter, settings, on_batch
+    def __init__(self, adapter: Adapter, settings: ServerSettings) -> None:
+        self.adapter, self.settings = adapter, settings
+        self.on_batch: Callable[[BatchInfo, float], None] = lambda batch, seconds: None
         self.paused, self.images, self.steps = False, 0, adapter.steps
         self.request_seconds = 0.0  # moving average of a batch's seconds per request
         self.layer_weights: dict[str, float] = {}
@@ -108,8 +113,6 @@ class Batcher:
             self._closing = True
             self.changed.notify()
         self._thread.join()
-
-    # --- in the thread -------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while (work := self._next()) is not None:
@@ -161,19 +164,17 @@ class Batcher:
         except Exception as error:
             logger.exception("The model failed on a batch of %d requests.", len(batch))
             for job in batch:
-                reason = f"The model failed on this batch ({type(error).__name__}). The server's log has the details."
-                job.answer.set_exception(RequestError(500, reason))
+                job.answer.set_exception(RequestError(500, f"The model failed on this batch ({type(error).__name__})."))
             return
         self.steps, first, ended = self.adapter.steps, 0, time.monotonic()
         for job in batch:
             job.answer.set_result(Answer(logits[first : first + len(job.images)], self.steps, self.mode))
             first += len(job.images)
-        latencies = [ended - job.arrived for job in batch]
         values = diagnostics.get("entropy"), diagnostics.get("class_shares")
-        info = BatchInfo(time.time(), len(logits), *values, latencies)
+        info = BatchInfo(time.time(), len(logits), *values, [ended - job.arrived for job in batch])
         images = [image for job in batch[:MAX_THUMBNAILS] for image in job.images[:MAX_THUMBNAILS]][:MAX_THUMBNAILS]
-        self._remember(info, diagnostics, images, logits[: len(images)])
         self.request_seconds += 0.2 * ((ended - started) / len(batch) - self.request_seconds)
+        self._remember(info, diagnostics.get("layer_weights"), images, logits[: len(images)])
         self.on_batch(info, ended - started)
 
     def _step(self, arrays: list[Array]) -> tuple[Array, dict[str, Any]]:
@@ -190,8 +191,8 @@ class Batcher:
             logits, values = output.logits, output.diagnostics
         return logits.cpu().numpy(), diagnostics_to_json(values)
 
-    def _remember(self, info: BatchInfo, diagnostics: dict[str, Any], images: list[Array], logits: Array) -> None:
-        guard, weights = self.adapter.guard, diagnostics.get("layer_weights")
+    def _remember(self, info: BatchInfo, weights: Any, images: list[Array], logits: Array) -> None:
+        guard = self.adapter.guard
         with self.changed:
             self.images, self.last = self.images + info.images, (images, logits)
             if weights is not None:

@@ -1,4 +1,4 @@
-"""Client of ``driftlaw serve``. It needs the standard library, and NumPy for arrays."""
+"""Client of ``driftlaw serve``; it needs the standard library only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,12 +97,9 @@ class Client:
         """Return to the last snapshot before the current step."""
         return self._request("POST", "/v1/rollback")
 
-    def _request(
-        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
-    ) -> dict[str, Any]:
-        url = self.url + path
-        request = urllib.request.Request(url, body, {**self._headers, **(headers or {})}, method=method)
-        retries = self.retries
+    def _request(self, method: str, path: str, body: bytes | None = None, kind: str = "") -> dict[str, Any]:
+        url, headers = self.url + path, self._headers | ({"Content-Type": kind} if kind else {})
+        request, retries = urllib.request.Request(url, body, headers, method=method), self.retries
         while True:
             try:
                 with self._opener.open(request, timeout=self.timeout) as response:
@@ -119,15 +116,12 @@ class Client:
                 raise ServerError(f"There was no answer from {url} ({error}). Check the address.") from error
 
 
-def _encode_array(images: Any) -> tuple[bytes, dict[str, str]]:
-    import numpy as np
-
-    array = np.asarray(images)
-    values = {"images": array.tolist(), "dtype": "uint8" if array.dtype == np.uint8 else "float32"}
-    return json.dumps(values).encode(), {"Content-Type": "application/json"}
+def _encode_array(images: Any) -> tuple[bytes, str]:
+    values = {"images": images.tolist(), "dtype": "uint8" if str(images.dtype).endswith("uint8") else "float32"}
+    return json.dumps(values).encode(), "application/json"
 
 
-def _encode_files(paths: Sequence[str | os.PathLike[str]]) -> tuple[bytes, dict[str, str]]:
+def _encode_files(paths: Sequence[str | os.PathLike[str]]) -> tuple[bytes, str]:
     boundary, parts = uuid.uuid4().hex, []
     for path in map(Path, paths):
         if path.suffix.lower() not in TYPES:
@@ -135,4 +129,4 @@ def _encode_files(paths: Sequence[str | os.PathLike[str]]) -> tuple[bytes, dict[
         head = f'Content-Disposition: form-data; name="images"; filename="image{path.suffix}"'
         parts.append(f"--{boundary}\r\n{head}\r\n\r\n".encode() + path.read_bytes() + b"\r\n")
     body = b"".join([*parts, f"--{boundary}--\r\n".encode()])
-    return body, {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+    return body, f"multipart/form-data; boundary={boundary}"

@@ -15,31 +15,25 @@ from driftlaw.serving.settings import RequestError, ServerSettings
 Array = npt.NDArray[Any]
 
 TOLERANCE = 1e-3  # how far pixels may be outside of [0, 1], as for an adapter
+NONE = {"class": None, "label": "", "confidence": None}  # prediction of an image whose logits are not finite
 
 
 def decode_file(data: bytes, size: int, settings: ServerSettings) -> Array:
-    """Return a PNG or JPEG file as uint8 (3, size, size).
+    """Return a PNG or JPEG file as uint8 (3, size, size); raise RequestError if it is damaged or too large.
 
     Other sizes are resized and cropped to the center; for 224 pixels as ``driftlaw run --data`` does.
-
-    Raises:
-        RequestError: the file is damaged, of another type, or has too many pixels.
     """
     try:
         with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
             if image.width * image.height > settings.max_pixels:
-                raise RequestError(
-                    413, f"The image has {image.width}×{image.height} pixels. At most {settings.max_pixels:,} are read."
-                )
+                raise RequestError(413, f"The image has {image.width}×{image.height} pixels, which is too many.")
             if image.mode.startswith(("I", "F")):
                 raise RequestError(415, "The image has more than 8 bits per channel. Send 8 bits, or JSON arrays.")
             rgb = ImageOps.exif_transpose(image).convert("RGB")
     except RequestError:
         raise
     except Exception as error:  # Pillow raises many types for damaged files
-        raise RequestError(
-            400, f"An image cannot be decoded ({type(error).__name__}). Send complete PNG or JPEG files."
-        ) from error
+        raise RequestError(400, f"An image is damaged, or not PNG or JPEG ({type(error).__name__}).") from error
     if rgb.size != (size, size):
         rgb = resize_and_crop(rgb) if size == CROP else ImageOps.fit(rgb, (size, size), Image.Resampling.BILINEAR)
     return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
@@ -116,19 +110,15 @@ def describe_logits(logits: Array, class_names: list[str]) -> list[dict[str, Any
     """Return one prediction per row of logits: class, label and confidence; None where logits are not finite."""
     rows: list[dict[str, Any]] = []
     for row in logits.astype(np.float64):
-        if not np.isfinite(row).all():
-            rows.append({"class": None, "label": "", "confidence": None})
-            continue
-        index, powers = int(row.argmax()), np.exp(row - row.max())
-        rows.append({"class": index, "label": class_names[index], "confidence": float(1 / powers.sum())})
+        index, confidence = int(row.argmax()), float(1 / np.exp(row - row.max()).sum())
+        finite = bool(np.isfinite(row).all())
+        rows.append({"class": index, "label": class_names[index], "confidence": confidence} if finite else dict(NONE))
     return rows
 
 
 def header_number(headers: Mapping[str, str], name: str) -> int | None:
     """Return a header that is a number of bytes, or None if it is missing."""
     text = headers.get(name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+    if text is not None and not (text.isascii() and text.isdecimal() and len(text) < 16):
         raise RequestError(400, f"The header {name} is not a number.")
-    return int(text)
+    return None if text is None else int(text)

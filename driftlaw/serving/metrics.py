@@ -1,6 +1,7 @@
 """Metrics of the server in the format of Prometheus."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -15,29 +16,22 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 class Metrics:
     """Counters and histograms of requests and batches, and the state of the adapters when they are read.
 
-    Attributes:
-        server: the model server, whose ``on_batch`` should be ``observe_batch``; set it when there is one.
+    Args:
+        server: the model server.
     """
 
-    def __init__(self) -> None:
-        self.server: ModelServer | None = None
+    def __init__(self, server: ModelServer) -> None:
+        self.server = server
         self.registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "driftlaw_requests", "Answers by route and HTTP status.", ["route", "code"], registry=registry
-        )
-        self.request_seconds = Histogram(
-            "driftlaw_request_seconds",
-            "Time from a request's arrival to its answer.",
-            ["route"],
-            buckets=SECONDS,
-            registry=registry,
-        )
+        seconds: dict[str, Any] = {"buckets": SECONDS, "registry": registry}
+        self.requests = Counter("driftlaw_requests", "Answers.", ["route", "code"], registry=registry)
+        self.request_seconds = Histogram("driftlaw_request_seconds", "Time to an answer.", ["route"], **seconds)
         self.images = Counter("driftlaw_images", "Images that were predicted.", registry=registry)
         self.batch_images = Histogram("driftlaw_batch_images", "Images per batch.", buckets=SIZES, registry=registry)
-        self.batch_seconds = Histogram(
-            "driftlaw_batch_seconds", "Time of a prediction with its update.", buckets=SECONDS, registry=registry
-        )
+        self.batch_seconds = Histogram("driftlaw_batch_seconds", "Time of a prediction and its update.", **seconds)
         self.registry.register(self)  # it has a method collect
+        for batcher in server.batchers.values():
+            batcher.on_batch = self.observe_batch
 
     def observe_batch(self, batch: BatchInfo, seconds: float) -> None:
         """Count a batch."""
@@ -47,8 +41,6 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the state of the adapters."""
-        if self.server is None:
-            return
         queue = GaugeMetricFamily("driftlaw_queue_requests", "Requests in progress.", labels=["tenant"])
         for tenant in self.server.settings.tenants or ("",):
             queue.add_metric([tenant], self.server.pending[tenant])
@@ -60,8 +52,7 @@ class Metrics:
         events = CounterMetricFamily("driftlaw_guard_events", "Actions of the guard.", labels=["adapter", "action"])
         for name, batcher in self.server.batchers.items():
             steps.add_metric([name], batcher.steps)
-            for mode in ("adapting", "paused", "source"):
-                modes.add_metric([name, mode], float(batcher.mode == mode))
+            modes.add_metric([name, batcher.mode], 1)
             if batcher.batches and (last := batcher.batches[-1].entropy) is not None:
                 entropy.add_metric([name], last)
             if (guard := batcher.adapter.guard) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,12 +13,11 @@ import torch
 from driftlaw.base import Adapter
 from driftlaw.guard.snapshots import SnapshotFolder
 from driftlaw.serving.batcher import Answer, Batcher, Job, deadline_error
-from driftlaw.serving.decoding import Array, describe_logits
+from driftlaw.serving.decoding import describe_logits
 from driftlaw.serving.settings import RequestError, ServerSettings
-from driftlaw.serving.status import BatchInfo, Event, Status, Thumbnail, data_uri, make_series
+from driftlaw.serving.status import Event, Status, Thumbnail, data_uri, make_series
 
-ACTIONS = ("pause", "resume", "reset", "rollback")
-"""What an administrator can do with an adapter."""
+ACTIONS = ("pause", "resume", "reset", "rollback")  # of administrators
 
 
 class ModelServer:
@@ -30,7 +29,6 @@ class ModelServer:
         name: name of the model in URLs and answers.
         class_names: one name per class; numbers are used if their number is another.
         image_size: height and width of the images that the network receives.
-        on_batch: called with every batch and the seconds that it took, from the threads of the batchers.
     """
 
     def __init__(
@@ -41,7 +39,6 @@ class ModelServer:
         name: str,
         class_names: Sequence[str],
         image_size: int,
-        on_batch: Callable[[BatchInfo, float], None],
     ) -> None:
         self.settings, self.name, self.image_size = settings, name, image_size
         self.started, self.draining = time.monotonic(), False
@@ -51,27 +48,21 @@ class ModelServer:
             logits = adapter.predict(torch.zeros(2, 3, image_size, image_size, device=device))
         numbers = [str(index) for index in range(logits.shape[1])]
         self.class_names = list(class_names) if len(class_names) == len(numbers) else numbers
-        self.batchers = {owner: Batcher(adapter, settings, on_batch) for owner, adapter in adapters.items()}
+        self.batchers = {owner: Batcher(adapter, settings) for owner, adapter in adapters.items()}
 
     def batcher(self, tenant: str) -> Batcher:
         """Return the batcher of a tenant."""
         return self.batchers[tenant if self.settings.separate_adapters else ""]
 
-    async def predict(self, images: Array, tenant: str, deadline: float) -> Answer:
+    async def predict(self, job: Job) -> Answer:
         """Return the answer for checked images.
-
-        Args:
-            images: (n, 3, h, w), uint8 or float32 in [0, 1].
-            tenant: whose images they are.
-            deadline: value of ``time.monotonic()`` after which they must not reach the model.
 
         Raises:
             RequestError: the deadline passed before the batch started, or the model failed.
         """
-        job = Job(images, tenant, deadline)
-        self.batcher(tenant).submit(job)
+        self.batcher(job.tenant).submit(job)
         answer = asyncio.wrap_future(job.answer)
-        await asyncio.wait([answer], timeout=max(0.0, deadline - time.monotonic()))
+        await asyncio.wait([answer], timeout=max(0.0, job.deadline - time.monotonic()))
         if not answer.done() and job.answer.cancel():
             raise deadline_error()
         return await answer

@@ -15,8 +15,7 @@ from driftlaw.errors import describe_validation
 from driftlaw.serving.decoding import Array, check_images, parse_json, to_array
 from driftlaw.serving.settings import RequestError, ServerSettings
 
-LENGTH = "Inference-Header-Content-Length"
-"""Header that states how many bytes of a body are JSON; tensors follow."""
+LENGTH = "Inference-Header-Content-Length"  # states how many bytes of a body are JSON; tensors follow
 
 
 class InputTensor(BaseModel):
@@ -46,14 +45,7 @@ class InferRequest(BaseModel):
 
 
 def parse_request(body: bytes, length: int | None, size: int, settings: ServerSettings) -> tuple[Array, InferRequest]:
-    """Return the images of a request and its JSON part.
-
-    Args:
-        body: JSON text, and tensors after it.
-        length: number of bytes of the JSON text; None: all.
-        size: height and width of the images.
-        settings: settings of the server.
-    """
+    """Return the images of a request, whose first ``length`` bytes are JSON text (None: all), and its JSON part."""
     text, blob = (body, b"") if length is None else (body[:length], body[length:])
     try:
         asked = InferRequest.model_validate(parse_json(text, settings))
@@ -70,19 +62,9 @@ def parse_request(body: bytes, length: int | None, size: int, settings: ServerSe
     return check_images(values.reshape(tensor.shape), size, settings), asked
 
 
-def encode_answer(model: str, logits: Array, asked: InferRequest) -> tuple[bytes, dict[str, str]]:
-    """Return the body of an answer and its headers.
-
-    Args:
-        model: name of the model.
-        logits: (n, classes).
-        asked: JSON part of the request, which states the outputs and their form.
-    """
-    finite = np.isfinite(logits).all(1)
-    tensors = {
-        "logits": ("FP32", logits.astype("<f4")),
-        "prediction": ("INT64", np.where(finite, logits.argmax(1), -1).astype("<i8")),
-    }
+def encode_answer(model: str, logits: Array, predictions: Array, asked: InferRequest) -> tuple[bytes, dict[str, str]]:
+    """Return the body of an answer and its headers, with the outputs that the request asks for."""
+    tensors = {"logits": ("FP32", logits.astype("<f4")), "prediction": ("INT64", predictions.astype("<i8"))}
     outputs, blobs = [], []
     for output in asked.outputs or [RequestedOutput(name="logits"), RequestedOutput(name="prediction")]:
         datatype, values = tensors[output.name]
@@ -102,9 +84,7 @@ def encode_answer(model: str, logits: Array, asked: InferRequest) -> tuple[bytes
 
 def model_metadata(name: str, classes: int, size: int) -> dict[str, Any]:
     """Return names, types and shapes of the tensors of a model."""
-    outputs = [
-        {"name": "logits", "datatype": "FP32", "shape": [-1, classes]},
-        {"name": "prediction", "datatype": "INT64", "shape": [-1]},
-    ]
     inputs = [{"name": "images", "datatype": "FP32", "shape": [-1, 3, size, size]}]
+    outputs = [{"name": "logits", "datatype": "FP32", "shape": [-1, classes]}]
+    outputs += [{"name": "prediction", "datatype": "INT64", "shape": [-1]}]
     return {"name": name, "versions": ["1"], "platform": "driftlaw", "inputs": inputs, "outputs": outputs}

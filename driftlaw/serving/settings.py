@@ -47,11 +47,11 @@ class RequestError(DriftlawError):
     """A request is refused: its HTTP status, the reason, and headers of the response.
 
     Args:
-        status: HTTP status, 400 to 599.
+        status_code: HTTP status, 400 to 599.
         reason: what was found, what was expected, what to do.
         headers: more headers, such as Retry-After.
     """
 
-    def __init__(self, status: int, reason: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, status_code: int, reason: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(reason)
-        self.status, self.headers = status, dict(headers or {})
+        self.status_code, self.headers = status_code, dict(headers or {})

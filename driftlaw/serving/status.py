@@ -13,26 +13,23 @@ from pydantic import BaseModel
 
 SECONDS = 120  # that series cover
 MAX_THUMBNAILS = 16
-THUMBNAIL_SIZE = 96  # pixels
-
 Mode = Literal["adapting", "paused", "source"]
 
 
 class Series(BaseModel):
-    """Lists of equal length with one entry per second, oldest first. None: no batch in that second."""
+    """Lists of equal length with one entry per second, oldest first. None: no batch in that second.
+
+    ``time`` is the start of the second, in seconds since 1970. ``images`` is the throughput in images per second.
+    ``entropy`` is the mean over predictions, in nats. ``class_shares`` are the shares of predictions per class, None
+    with more than 100 classes. Latencies are from the arrival of a request to its answer, in milliseconds.
+    """
 
     time: list[float]
-    """Start of the second, in seconds since 1970."""
     images: list[int]
-    """Images that were predicted: the throughput in images per second."""
     entropy: list[float | None]
-    """Mean entropy of predictions, in nats."""
     class_shares: list[list[float] | None]
-    """Share of predictions per class; None as well if there are more than 100 classes."""
     latency_p50: list[float | None]
-    """Median time from the arrival of a request to its answer, in milliseconds."""
     latency_p99: list[float | None]
-    """99th percentile of the same."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +120,7 @@ def data_uri(image: "np.ndarray[Any, Any]") -> str:
     """Return an image (3, h, w), uint8 or in [0, 1], as a small PNG file in a data URI."""
     pixels = image if image.dtype == np.uint8 else (image * 255).round().astype(np.uint8)
     picture = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
-    picture.thumbnail((THUMBNAIL_SIZE, THUMBNAIL_SIZE))
+    picture.thumbnail((96, 96))
     file = io.BytesIO()
     picture.save(file, format="PNG")
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -14,7 +14,6 @@ pytest.importorskip("httpx", reason="starlette's test client needs it")
 from starlette.testclient import TestClient
 
 from driftlaw.serving.app import Routes
-from driftlaw.serving.metrics import Metrics
 from driftlaw.serving.model_server import ModelServer
 from driftlaw.serving.settings import ServerSettings
 from driftlaw.testing.fixtures import CLASSES, SIZE, MethodUnderTest
@@ -36,16 +35,15 @@ class Running:
             guard = {"snapshots": str(folder / tenant), "snapshot_steps": 1, "keep": 10}
             return adapter or MethodUnderTest.create(method, {"guard": guard}).adapter()
 
-        chosen, metrics = ServerSettings(**{"wait_ms": 0} | settings), Metrics()
-        self.server = metrics.server = ModelServer(
+        chosen = ServerSettings(**{"wait_ms": 0} | settings)
+        self.server = ModelServer(
             {owner: make(owner) for owner in chosen.adapter_names()},
             chosen,
             name="tiny",
             class_names=[f"class {index}" for index in range(CLASSES)],
             image_size=SIZE,
-            on_batch=metrics.observe_batch,
         )
-        app = Routes(self.server, metrics, *tokens).application()
+        app = Routes(self.server, *tokens).application()
         self.client = TestClient(app, base_url="http://localhost:8000")
 
     def predict(self, images, **headers):
