@@ -39,6 +39,7 @@ COLORS = {
     "norm": "#4c9be8",
     "tent": "#e8743b",
     "law": "#1a7f37",
+    "law_plus": "#0b4f6c",
     "cotta": "#9b59b6",
     "rmt": "#c0392b",
     "gtta": "#d4a017",

@@ -42,6 +42,7 @@ TITLES = {
     "rotta": "RoTTA",
     "lame": "LAME",
     "law": "LAW",
+    "law_plus": "LAW+",
 }
 
 

@@ -23,6 +23,7 @@ from driftlaw.methods import registered_methods
 
 ORDER = (
     "law",
+    "law_plus",
     "norm",
     "tent",
     "cotta",

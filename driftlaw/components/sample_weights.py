@@ -22,6 +22,19 @@ def rescale(values: Tensor) -> Tensor:
 
 
 @torch.no_grad()
+def diversity_and_certainty(logits: Tensor, mean_probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the diversity 1 − cos(m, p) and the certainty −H(p) of every image, each rescaled to [0, 1], (n,).
+
+    Args:
+        logits: (n, classes).
+        mean_probabilities: (classes,), the running mean m of the predicted probabilities p.
+    """
+    probabilities = logits.softmax(dim=1)
+    similarity = F.cosine_similarity(mean_probabilities.to(probabilities)[None], probabilities, dim=1)
+    return rescale(1 - similarity), rescale(-entropy(logits, reduction="none"))
+
+
+@torch.no_grad()
 def diversity_certainty_weights(logits: Tensor, mean_probabilities: Tensor, temperature: float) -> Tensor:
     """Return the weights (n,) of ROID: exp(d·c/T) ≥ 1, and 0 for images with less than the mean diversity.
 
@@ -33,9 +46,7 @@ def diversity_certainty_weights(logits: Tensor, mean_probabilities: Tensor, temp
         mean_probabilities: (classes,), the running mean m of the predicted probabilities p.
         temperature: T.
     """
-    probabilities = logits.softmax(dim=1)
-    diversity = rescale(1 - F.cosine_similarity(mean_probabilities.to(probabilities)[None], probabilities, dim=1))
-    certainty = rescale(-entropy(logits, reduction="none"))
+    diversity, certainty = diversity_and_certainty(logits, mean_probabilities)
     weights = (diversity * certainty / temperature).exp()
     return weights.masked_fill(diversity < diversity.mean(), 0.0)
 

@@ -34,6 +34,8 @@ class RecordReads(TorchDispatchMode):
         ("sar", {"reset_threshold": 0.3}),
         ("lame", {}),
         ("lame", {"affinity": "knn"}),
+        ("law_plus", {}),
+        ("law_plus", {"relative": True, "direction": "rms", "momentum": 0.9, "anchor_by_weight": True}),
     ],
     ids=str,
 )

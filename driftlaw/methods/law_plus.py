@@ -1,0 +1,196 @@
+"""LAW+: LAW's layer weights with weighted images, a bounded loss and a pull to the source model."""
+
+import math
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import Tensor, nn
+
+from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput
+from driftlaw.base.model_copy import num_classes
+from driftlaw.components import layer_rates
+from driftlaw.components.augment import AugmentParams, augment
+from driftlaw.components.batch_norm import use_batch_stats
+from driftlaw.components.features import find_head
+from driftlaw.components.fisher import mean_squares, score, tensor_sizes
+from driftlaw.components.losses import entropy, soft_cross_entropy, soft_likelihood_ratio, symmetric_cross_entropy
+from driftlaw.components.parameters import adapt_layers, select_parameters
+from driftlaw.components.prior import correct_prior
+from driftlaw.components.sample_weights import diversity_and_certainty, update_mean_probabilities
+
+
+class LawPlus(Adapter, name="law_plus"):
+    """LAW+: entropy-like minimisation with a learning rate per layer that does not drift on long streams.
+
+    θˡ is parameter tensor l. y are the logits of a batch x of n images and K classes, p = softmax(y), p̂ those of the
+    augmented images, m the running mean of p, 1/K at first.
+
+        (1)  Iˡ ← γ·Iˡ + mean of (∂ log p(x)/∂θˡ)²     LAW's Fisher information, on every k-th batch
+        (2)  w̄ˡ = ((wˡ − min w)/(max w − min w + ε))^τ  LAW's layer weight, wˡ = √Iˡ
+        (3)  d = 1 − cos(m, p), c = −H(p)              diversity and certainty, each scaled to [0, 1] over the batch
+        (4)  u = exp(d·c/T) for the κ·n images of highest d, and 0 for the others
+        (5)  m ← 0.9·m + 0.1·mean p
+        (6)  L = Σ u·(SLR(p) + λ·SCE(p, p̂)) / n        soft likelihood ratio; symmetric consistency
+        (7)  θˡ ← θˡ − η·w̄ˡ·g/(|g| + ε), g = ∂L/∂θˡ    LAW's step
+        (8)  θˡ ← θˡ + α·(θˡ_source − θˡ)               anchor
+        (9)  y·K·π̃                                     prior correction, as in ROID
+
+    (1), (2) and (7) are LAW's. (3) to (6), (8) and (9) are ROID's (Marsden et al., WACV 2024), but a fixed share κ of
+    the images is kept, so that no value is read back to the host. The augmented pass runs on the kept images alone.
+    Every ingredient is a setting. No training data is needed. The linear head is frozen. Logits are from before the
+    update. For classification, (n, classes).
+
+    The defaults are those of first measurements on held-out corruptions. They are not yet selected on the streams of
+    the benchmarks.
+
+    **Differences from the paper:** none; there is no paper.
+    """
+
+    title = "LAW+"
+    adapts = "convolutions and norm layers, each tensor at its own rate"
+    forward_cost, backward_cost = 1.5, 3.2  # half of the images are augmented; scores on every tenth batch
+    fisher: Tensor
+    mean_probabilities: Tensor
+    rate_factors: Tensor
+    score_factors: Tensor
+
+    class Config(BatchStatsSettings):
+        """Settings of LAW+."""
+
+        learning_rate: PositiveFloat | None = None
+        """η, rate of the most important tensor. If None it halves for every tenfold number of classes: 2e-3, 1e-3 and
+        5e-4 for 10, 100 and 1000."""
+        tau: NonNegativeFloat = 1.0
+        """τ, the exponent of the scaled importance. With 0 all tensors have the same rate."""
+        conv_rate: NonNegativeFloat = 1.0
+        """Factor on the rate of convolutions. With 0 only norm layers are adapted."""
+        relative: bool = False
+        """Scores and rates are relative to the root mean square of the source tensor, so that they do not depend on the
+        scale of the network; η is then a relative change, such as 5e-3."""
+        direction: Literal["sign", "rms"] = "sign"
+        """(7): ``sign`` divides every entry of the gradient by its own size, ``rms`` by the root mean square over the
+        tensor, so that entries with small gradients change less."""
+        momentum: float = Field(default=0.0, ge=0.0, lt=1.0)
+        """Weight of earlier gradients in the running mean that (7) uses. 0 uses the gradient of the batch alone."""
+        fisher_decay: float = Field(default=1.0, ge=0.0, le=1.0)
+        """γ."""
+        fisher_every: PositiveInt = 10
+        """k: the Fisher information is computed on every k-th batch, after the first ``fisher_settling`` batches."""
+        fisher_settling: PositiveInt = 20
+        """Number of first batches on which the Fisher information is always computed."""
+        weighting: bool = True
+        """Weigh images by certainty and diversity. If False, all kept images have weight 1."""
+        temperature: PositiveFloat = 1 / 3
+        """T."""
+        probability_momentum: float = Field(default=0.9, ge=0.0, le=1.0)
+        """Weight of the old m in (5)."""
+        kept_share: float = Field(default=0.5, gt=0.0, le=1.0)
+        """κ, the share of the images that is kept. 1 keeps all."""
+        loss: Literal["slr", "entropy"] = "slr"
+        """First term of L: the soft likelihood ratio, or the entropy."""
+        clip: float = Field(default=0.99, gt=0.0, lt=1.0)
+        """Upper limit of a probability in the soft likelihood ratio; above it there is no gradient."""
+        consistency_weight: NonNegativeFloat = 1.0
+        """λ. With 0 there is no augmented pass."""
+        symmetric: bool = True
+        """Symmetric consistency; if False, LAW's: the cross-entropy from the images to the augmented images."""
+        anchor: float = Field(default=0.01, ge=0.0, le=1.0)
+        """α, the share of the way back to the source model after every step."""
+        anchor_by_weight: bool = False
+        """Multiply α by 1 − w̄ˡ, so that important tensors are free."""
+        prior_correction: bool = True
+        """Multiply the returned logits by the smoothed class distribution of the batch."""
+
+    @staticmethod
+    def default_settings(model: nn.Module) -> dict[str, Any]:
+        """Return η for the number of classes of a model; 10 if it is unknown."""
+        classes = min(max(num_classes(model) or 10, 10), 1000)
+        return {"learning_rate": 2e-3 * 0.5 ** math.log10(classes / 10)}
+
+    def configure(self, model: nn.Module) -> None:
+        """Adapt convolutions and norm layers, with batch statistics."""
+        adapt_layers(model, ["conv", "norm"] if self.config.conv_rate else ["norm"])
+        use_batch_stats(model, self.config.stored_stats_weight)
+
+    def setup(self, train_data: Any) -> None:
+        """Create the Fisher information, the mean of probabilities, the source parameters and the factors of rates."""
+        parameters = [value.detach() for value in self.trainable_parameters()]
+        sizes = tensor_sizes(parameters)
+        self.groups = layer_rates.ParameterGroups(self.trainable_names, sizes, "tensor")
+        self.add_state("fisher", torch.zeros_like(sizes), reduce="mean")
+        classes = num_classes(self.model) or find_head(self.model).out_features
+        self.add_state("mean_probabilities", parameters[0].new_full((classes,), 1 / classes), reduce="mean")
+        self.add_parameter_state("source", *(["velocity"] if self.config.momentum else []))
+        torch._foreach_copy_(self.parameter_state("source"), parameters)
+        # A tensor that starts at 0, such as a shift, must be able to move.
+        size = (
+            mean_squares(parameters, sizes).sqrt().clamp(min=1e-3) if self.config.relative else torch.ones_like(sizes)
+        )
+        convolutions = select_parameters(self.model, ["conv"])
+        kinds = [self.config.conv_rate if name in convolutions else 1.0 for name in self.trainable_names]
+        self.add_state("score_factors", size)
+        self.add_state("rate_factors", size * size.new_tensor(kinds))
+
+    def step_kind(self) -> str:
+        """Return ``scored`` if the next step computes the Fisher information, else ``unscored``."""
+        after = self.steps - self.config.fisher_settling
+        return "unscored" if after > 0 and after % self.config.fisher_every else "scored"
+
+    def diagnostic_labels(self) -> dict[str, list[str]]:
+        """Return the names of the tensors."""
+        return {"layer_weights": self.groups.names}
+
+    def draw(self, images: Tensor) -> Plan:
+        """Choose whether the step computes the Fisher information, and draw the augmentation."""
+        second = partial(augment, params=AugmentParams.from_generator(self.generator))
+        return Plan(self.step_kind(), augment=second if self.config.consistency_weight else None)
+
+    def update(self, images: Tensor, plan: Plan) -> StepOutput:
+        """Predict, weigh tensors and images, take one step, and pull the parameters to the source model."""
+        config, parameters, logits = self.config, self.trainable_parameters(), self.model(images)
+        if plan.kind == "scored":
+            information = mean_squares(score(logits, parameters), self.groups.sizes)
+            self.fisher.mul_(config.fisher_decay).add_(information)  # (1)
+        layer_weights = layer_rates.exponential_min_max(self.fisher.sqrt() * self.score_factors, config.tau)  # (2)
+        loss = self._loss(logits, images, plan)
+        update_mean_probabilities(self.mean_probabilities, logits, config.probability_momentum)  # (5)
+        gradients = list(torch.autograd.grad(loss, parameters, materialize_grads=True))
+        self._move([value.detach() for value in parameters], gradients, layer_weights)
+        logits = correct_prior(logits.detach()) if config.prior_correction else logits.detach()  # (9)
+        return StepOutput(logits, {"layer_weights": layer_weights})
+
+    def _loss(self, logits: Tensor, images: Tensor, plan: Plan) -> Tensor:
+        config, count = self.config, len(logits)
+        diversity, certainty = diversity_and_certainty(logits, self.mean_probabilities)  # (3)
+        weights = (diversity * certainty / config.temperature).exp() if config.weighting else torch.ones_like(diversity)
+        kept = diversity.topk(math.ceil(config.kept_share * count)).indices  # (4)
+        first = entropy if config.loss == "entropy" else partial(soft_likelihood_ratio, clip=config.clip)
+        losses = first(logits[kept], reduction="none")
+        if plan.augment is not None:
+            augmented_logits = self.model(plan.augment(images)[kept])
+            agreement = symmetric_cross_entropy if config.symmetric else soft_cross_entropy
+            losses = losses + config.consistency_weight * agreement(logits[kept], augmented_logits, reduction="none")
+        return (weights[kept] * losses).sum() / count  # (6)
+
+    @torch.no_grad()
+    def _move(self, parameters: list[Tensor], gradients: list[Tensor], layer_weights: Tensor) -> None:
+        config, rates = self.config, self.config.learning_rate * layer_weights * self.rate_factors
+        if velocity := self.parameter_state("velocity"):
+            torch._foreach_lerp_(velocity, gradients, 1 - config.momentum)
+            gradients = velocity
+        if config.direction == "sign":
+            layer_rates.first_adam_step(parameters, gradients, rates)  # (7)
+        else:
+            rates = rates / (mean_squares(gradients, self.groups.sizes).sqrt() + layer_rates.EPSILON)
+            torch._foreach_sub_(parameters, torch._foreach_mul(gradients, list(rates.unbind())))
+        shares = config.anchor * (1 - layer_weights if config.anchor_by_weight else torch.ones_like(layer_weights))
+        back = torch._foreach_sub(self.parameter_state("source"), parameters)
+        torch._foreach_mul_(back, list(shares.unbind()))
+        torch._foreach_add_(parameters, back)  # (8)
+
+    def forward_logits(self, images: Tensor) -> Tensor:
+        """Return the logits of the batch with its prior correction."""
+        logits: Tensor = self.model(images)
+        return correct_prior(logits) if self.config.prior_correction else logits
