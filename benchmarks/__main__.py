@@ -15,6 +15,7 @@ from benchmarks.reliability.commands import app as reliability_app
 from benchmarks.step_commands import diagnostics, memory, roofline, scaling, step
 from benchmarks.train.command import train
 from benchmarks.tune.command import tune
+from benchmarks.tune.select import select
 
 app = typer.Typer(
     help="Measure time, memory and errors of driftlaw's methods; train source models; tune settings.",
@@ -22,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (step, memory, scaling, roofline, diagnostics, train, tune):
+for command in (step, memory, scaling, roofline, diagnostics, train, tune, select):
     app.command()(command)
 app.add_typer(reliability_app, name="reliability")
 

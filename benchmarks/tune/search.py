@@ -20,6 +20,7 @@ from driftlaw.records.run_record import EXECUTION_SETTINGS
 from driftlaw.records.tuning_file import Trial
 from driftlaw.reports.statistics import bootstrap_interval
 from driftlaw.settings import merge, parse, parse_assignments, read_preset
+from driftlaw.streams.schedules import CLEAN
 
 SWEEPS = 2  # over all settings in a coordinate search; the second rarely changes more than one of them
 FACTORS = {"learning_rate": (0.2, 0.5, 1.0, 2.0), "consistency_weight": (0.3, 1.0, 3.0)}  # times the preset's value
@@ -218,14 +219,15 @@ def _trial(values: Values, records: Sequence[RunRecord]) -> Trial:
 
 
 def check_held_out(recipe: Mapping[str, Any], where: str = "The stream") -> None:
-    """Raise UsageError unless every domain of a stream is a held-out corruption.
+    """Raise UsageError unless every domain of a stream is a held-out corruption, or clean beside some of these.
 
     Args:
         recipe: ``recipe()`` of the stream rather than its preset, because it has resolved names such as 'all'.
         where: start of the message.
     """
     allowed = list_corruptions("held_out")
-    others = [name for name in dict.fromkeys(recipe["corruptions"]) if name not in allowed]
+    found = list(dict.fromkeys(recipe["corruptions"]))
+    others = [name for name in found if name not in [*allowed, CLEAN]] or [CLEAN] * (found == [CLEAN])
     if others:
         is_reported = bool(set(others) & set(list_corruptions()))
         reason = "on which results are reported" if is_reported else "which are not held-out corruptions"

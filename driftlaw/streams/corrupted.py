@@ -159,7 +159,8 @@ class CorruptedStream(Stream):
         if settings.schedule != "mixed":
             return [Segment(domain, self.indices) for domain in domains]
         generator = np.random.default_rng([settings.seed, 1])
-        positions = generator.permutation(len(domains) * len(self.indices))
+        images = len(domains) * len(self.indices)
+        positions = generator.permutation(settings.rounds * images) % images
         domain_of, image_of = np.divmod(positions, len(self.indices))
         return [Segment(Domain(MIXED, settings.severity), self.indices[image_of], tuple(domains), domain_of)]
 

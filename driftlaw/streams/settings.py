@@ -28,7 +28,7 @@ class StreamSettings(Settings):
     severity: int = Field(default=5, ge=1, le=5)
     """Severity of the corruptions, 1 to 5. The gradual schedule ignores it."""
     rounds: PositiveInt = 1
-    """Number of repetitions of the recurring schedule."""
+    """Number of repetitions of the recurring schedule, and of every image in the mixed one."""
     order: Literal["shuffled", "as-is", "dirichlet"] = "shuffled"
     """Order of the images within a domain. It is the same in every domain."""
     concentration: PositiveFloat = 0.1

@@ -139,6 +139,13 @@ def test_mixed_stream_contains_every_image_of_every_domain_once(dataset):
     assert not torch.equal(pixels(mixed), pixels(make(dataset, schedule="mixed", seed=2)))
 
 
+def test_rounds_of_a_mixed_stream_repeat_every_image(dataset):
+    once, twice = make(dataset, schedule="mixed"), make(dataset, schedule="mixed", rounds=2)
+    labels = [torch.cat([batch.labels for batch in stream]) for stream in (once, twice)]
+    assert torch.bincount(labels[1]).tolist() == (2 * torch.bincount(labels[0])).tolist()
+    assert len({segment.domain.name for segment in twice._segments}) == 1
+
+
 def test_single_needs_exactly_one_corruption(dataset):
     with pytest.raises(UsageError, match="needs exactly one corruption, found 3"):
         make(dataset, schedule="single")

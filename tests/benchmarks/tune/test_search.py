@@ -193,10 +193,11 @@ def test_benchmark_corruptions_are_found_in_every_schedule(tmp_path, schedule):
         check_held_out(stream_of(plan_tuning(str(preset))).recipe())
 
 
-def test_clean_images_are_an_error_and_a_subset_of_the_held_out_is_not():
+def test_clean_images_alone_are_an_error_and_a_subset_of_the_held_out_is_not():
     with pytest.raises(UsageError, match="not held-out corruptions"):
         check_held_out(stream_of(plan_tuning("embedded", assignments=["stream.corruptions=clean"])).recipe())
-    check_held_out(stream_of(plan_tuning("embedded", assignments=["stream.corruptions=saturate"])).recipe())
+    for corruptions in ("saturate", '["saturate", "clean"]'):
+        check_held_out(stream_of(plan_tuning("embedded", assignments=[f"stream.corruptions={corruptions}"])).recipe())
 
 
 def test_a_record_with_benchmark_corruptions_is_an_error():
