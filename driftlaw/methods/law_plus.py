@@ -22,7 +22,7 @@ from driftlaw.components.sample_weights import diversity_and_certainty, update_m
 
 
 class LawPlus(Adapter, name="law_plus"):
-    """LAW+: entropy-like minimisation with a learning rate per layer that does not drift on long streams.
+    """LAW+: entropy-like minimisation with a learning rate per layer that stays near the source model.
 
     θˡ is parameter tensor l. y are the logits of a batch x of n images and K classes, p = softmax(y), p̂ those of the
     augmented images, m the running mean of p, 1/K at first.
@@ -42,8 +42,8 @@ class LawPlus(Adapter, name="law_plus"):
     Every ingredient is a setting. No training data is needed. The linear head is frozen. Logits are from before the
     update. For classification, (n, classes).
 
-    The defaults are those of first measurements on held-out corruptions. They are not yet selected on the streams of
-    the benchmarks.
+    The defaults are those of first measurements on held-out corruptions. They are not yet selected on sequences as long
+    as those of the benchmarks.
 
     **Differences from the paper:** none; there is no paper.
     """
