@@ -317,6 +317,46 @@ def guard_streams_table() -> str:
     return reliability_table("streams", ("stream", *tenth, "all: without", "with", "actions"), rows)
 
 
+def bad_images_table() -> str:
+    """Predictions of good images that bad images in the same batch change, over all methods and shares."""
+
+    def rows(found: list[dict[str, Any]]) -> Iterable[Sequence[Any]]:
+        for kind in dict.fromkeys(row["kind"] for row in found):
+            chosen = [row for row in found if row["kind"] == kind]
+            shares = ", ".join(f"{share:.0%}" for share in dict.fromkeys(row["share"] for row in chosen))
+            methods = len({row["method"] for row in chosen})
+            yield kind, methods, shares, *(sum(row[key] for row in chosen) for key in ("good", "unequal"))
+
+    head = ("bad images", "methods", "shares of a batch", "good images", "with other logits")
+    return reliability_table("bad-images", head, rows)
+
+
+def attack_table() -> str:
+    """Predictions that hostile images in the same batch change, with and without the guard."""
+
+    def rows(found: list[dict[str, Any]]) -> Iterable[Sequence[Any]]:
+        for one in (row for row in found if row["guard"]):
+            keys = "method", "attack", "share"
+            other = next(row for row in found if not row["guard"] and all(row[key] == one[key] for key in keys))
+            flipped = (f"{row[key]:.1f}" for key in ("flipped", "flipped_later") for row in (other, one))
+            yield f"{TITLES[one['method']]}, {one['attack']}, {one['share']:.0%}", *flipped
+
+    head = ("method, attack, share", "same batch: without guard", "with guard", "next batch: without", "with")
+    return reliability_table("attack", head, rows)
+
+
+def guard_cost_table() -> str:
+    """Time of a step with the guard, relative to a step without it."""
+
+    def rows(found: list[dict[str, Any]]) -> Iterable[Sequence[Any]]:
+        for row in found:
+            times = f"{1000 * row['seconds_per_step']:.0f}", f"{row['ratio']:.3f}", f"{row['ratio_of_medians']:.3f}"
+            yield TITLES[row["method"]], row["batch_size"], row["steps"], *times
+
+    head = ("method", "images per batch", "steps", "ms per step without guard", "ratio", "ratio of medians")
+    return reliability_table("cost", head, rows)
+
+
 def kill_table() -> str:
     """Commands that were killed and started again."""
     keys = ("command", "kills", "differing", "temporary_files")
@@ -404,6 +444,8 @@ TABLES = {
     "serve-kill": serve_kill_table,
     "serve-speed": serve_speed_table,
     "fuzz": fuzz_table,
+    "guard-attack": attack_table,
+    "guard-bad-images": bad_images_table,
     "guard-streams": guard_streams_table,
     "kill": kill_table,
     "watch": watch_table,
