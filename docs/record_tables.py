@@ -289,12 +289,23 @@ def method_table(name: str) -> str:
 
 
 def reliability_table(
-    name: str, head: Sequence[str], rows: Callable[[list[dict[str, Any]]], Iterable[Sequence[Any]]]
+    name: str,
+    head: Sequence[str],
+    rows: Callable[[list[dict[str, Any]]], Iterable[Sequence[Any]]],
+    more: Callable[[dict[str, Any]], str] | None = None,
 ) -> str:
-    """A table of a record of ``python -m benchmarks reliability``; ``rows`` makes its rows from those of the record."""
+    """A table of a record of ``python -m benchmarks reliability``.
+
+    Args:
+        name: name of the command.
+        head: names of the columns.
+        rows: makes the rows of the table from those of the record.
+        more: makes text below the table from the record.
+    """
     path = f"bench/reliability-{name}.json"
     record = json.loads((RESULTS / path).read_text(encoding="utf-8"))
-    return f"{markdown_table(head, rows(record['rows']))}\n\n{_origin(path, record)}"
+    text = f"\n\n{more(record)}" if more else ""
+    return f"{markdown_table(head, rows(record['rows']))}{text}\n\n{_origin(path, record)}"
 
 
 def guard_streams_table() -> str:
@@ -389,7 +400,16 @@ def serve_hostile_table() -> str:
     """Requests that the server must refuse."""
     keys = ("kind", "requests", "failures")
     head = ("kind of request", "requests", "accepted, status 500, or no answer")
-    return reliability_table("serve-hostile", head, lambda found: [[row[key] for key in keys] for row in found])
+
+    def more(record: dict[str, Any]) -> str:
+        memory = record["memory_mib"]
+        return (
+            f"Clean requests: {record['clean']:,}, of which {record['wrong_clean']} got other predictions. Memory: "
+            f"{memory['start']} MiB at the start, {memory['tenth']} after a tenth of the requests, {memory['end']} at "
+            "the end."
+        )
+
+    return reliability_table("serve-hostile", head, lambda found: [[row[key] for key in keys] for row in found], more)
 
 
 def serve_overload_table() -> str:
@@ -412,7 +432,14 @@ def serve_overload_table() -> str:
             yield "refused within 100 ms", f"{100 * row['refused_within_100_ms']:.2f} %"
             yield "memory in MiB: start, after 10 s, end", ", ".join(str(value) for value in memory.values())
 
-    return reliability_table("serve-overload", ("overload", ""), rows)
+    def more(record: dict[str, Any]) -> str:
+        many = record["at_once"]
+        return (
+            f"At the same time: {many['requests']:,} requests, {many['statuses'].get('200', 0):,} answers, "
+            f"{many['wrong']} of them not the logits of their image, {many['seconds']} s."
+        )
+
+    return reliability_table("serve-overload", ("overload", ""), rows, more)
 
 
 def serve_kill_table() -> str:

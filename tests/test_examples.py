@@ -19,6 +19,7 @@ EXPECTED = {
     "own_method.py": ("torch", "own-entropy: "),
     "own_network.py": ("torch", "own_network.py:make"),
     "video_frames.py": ("torch", "300 frames, 2 updates, "),
+    "send_folder.py": ("fastapi", "8 images, 0 updates: Counter"),
     "tensorboard_logging.py": ("tensorboard", "LAW: 8 steps, 400 images"),
     "lightning_module.py": ("lightning", "LAW: "),
     "timm_cnn.py": ("timm", "3 updates, logits (32, 10)"),
@@ -52,9 +53,26 @@ def test_example_runs(name, tmp_path):
     package, expected = EXPECTED[name]
     if not can_import(package, tmp_path):
         pytest.skip(f"{package} cannot be imported")
-    done = run(str(EXAMPLES / name), folder=tmp_path)
+    done = run_with_server(tmp_path) if name == "send_folder.py" else run(str(EXAMPLES / name), folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert expected in done.stdout
+
+
+def run_with_server(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the example that needs a server, with a folder of its own."""
+    from PIL import Image
+
+    from tests.serving.test_process import start
+
+    (folder / "images").mkdir()
+    for number in range(8):
+        Image.new("RGB", (40, 32), (30 * number, 90, 9)).save(folder / "images" / f"{number}.png")
+    process, client, _ = start(folder)
+    try:
+        return run(str(EXAMPLES / "send_folder.py"), str(folder / "images"), client.url, folder=folder)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_plain_example_lowers_the_error(tmp_path):
