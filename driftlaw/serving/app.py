@@ -45,7 +45,8 @@ class Routes:
     """
 
     def __init__(self, server: ModelServer, token: str | None = None, admin_token: str | None = None) -> None:
-        self.server, self.metrics, self.token, self.admin_token = server, Metrics(server), token, admin_token
+        self.server, self.metrics = server, Metrics(server)
+        self.token, self.admin_token = token or None, admin_token or None  # an empty variable is no token
 
     def application(self) -> FastAPI:
         """Return the application."""
@@ -141,7 +142,7 @@ class Routes:
         host, origin = headers.get("host", ""), headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
             raise RequestError(403, "The request comes from a web page of another site.")
-        if self.token is None and self.admin_token is None:
+        if self.token is None and (not administrator or self.admin_token is None):
             if host.rpartition(":")[0] not in LOCAL and host not in LOCAL:
                 raise RequestError(403, "Without a token, the server answers only requests for localhost.")
             return
@@ -151,7 +152,7 @@ class Routes:
         found = [hmac.compare_digest(sent, token.encode()) for token in accepted if token is not None]
         if administrator and not found:
             raise RequestError(403, "Administration is off, because the server has no administrator's token.")
-        if not any(found) and (administrator or self.token is not None):
+        if not any(found):
             reason = f"Send the {'administrator' if administrator else 'client'}'s token: Authorization: Bearer TOKEN."
             raise RequestError(401, reason, {"WWW-Authenticate": "Bearer"})
 
@@ -167,7 +168,7 @@ class Routes:
         deadline = time.monotonic() + timeout
         if server.draining:
             raise RequestError(503, "The server is shutting down.")
-        wait = sum(server.pending.values()) * server.batcher(tenant).request_seconds
+        wait = server.batcher(tenant).expected_wait(sum(server.pending.values()))
         if server.pending[tenant] >= settings.queue or wait > FULL * timeout:
             after = {"Retry-After": str(min(60, max(1, math.ceil(wait))))}
             raise RequestError(429, f"The queue is full ({server.pending[tenant]} requests). Retry later.", after)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -71,7 +72,7 @@ class Batcher:
         self.adapter, self.settings = adapter, settings
         self.on_batch: Callable[[BatchInfo, float], None] = lambda batch, seconds: None
         self.paused, self.images, self.steps = False, 0, adapter.steps
-        self.request_seconds = 0.0  # moving average of a batch's seconds per request
+        self.batch_seconds = self.request_images = 0.0  # moving averages
         self.layer_weights: dict[str, float] = {}
         self.events: deque[Event] = deque(maxlen=200)
         self.batches: deque[BatchInfo] = deque(maxlen=20_000)  # of the last minutes
@@ -90,6 +91,10 @@ class Batcher:
             return "paused"
         guard = self.adapter.guard
         return "source" if guard is not None and guard.mode == "source" else "adapting"
+
+    def expected_wait(self, requests: int) -> float:
+        """Return the estimated seconds until so many requests are predicted, if they are like those before."""
+        return math.ceil(requests * self.request_images / self.settings.batch_size) * self.batch_seconds
 
     def submit(self, job: Job) -> None:
         """Add a request to the queue."""
@@ -173,7 +178,9 @@ class Batcher:
         values = diagnostics.get("entropy"), diagnostics.get("class_shares")
         info = BatchInfo(time.time(), len(logits), *values, [ended - job.arrived for job in batch])
         images = [image for job in batch[:MAX_THUMBNAILS] for image in job.images[:MAX_THUMBNAILS]][:MAX_THUMBNAILS]
-        self.request_seconds += 0.2 * ((ended - started) / len(batch) - self.request_seconds)
+        share = 0.2 if self.images else 1.0
+        self.batch_seconds += share * (ended - started - self.batch_seconds)
+        self.request_images += share * (len(logits) / len(batch) - self.request_images)
         self._remember(info, diagnostics.get("layer_weights"), images, logits[: len(images)])
         self.on_batch(info, ended - started)
 

@@ -104,6 +104,7 @@ def test_rollback_returns_to_the_snapshot_before(run_server, images):
     ("tokens", "sent", "predict", "reset"),
     [
         ((None, None), None, 200, 200),
+        (("use", ""), "", 401, 403),
         (("use", "admin"), None, 401, 401),
         (("use", "admin"), "wrong", 401, 401),
         (("use", "admin"), "use", 200, 401),

@@ -85,6 +85,19 @@ def test_an_expired_request_never_reaches_the_model(gated, images):
     assert len(gate.batches) == 2
 
 
+def test_requests_that_would_expire_in_the_queue_are_refused_at_once(gated, images):
+    server, gate, pool = gated(batch_size=8, deadline_ms=10_000)
+    server.server.batcher("").batch_seconds, server.server.batcher("").request_images = 3.0, 8.0
+    accepted = [pool.submit(server.predict, images) for _ in range(2)]
+    wait_until(lambda: server.server.pending[""] == 2)
+    accepted.append(pool.submit(server.predict, images))
+    wait_until(lambda: server.server.pending[""] == 3)
+    refused = server.predict(images)
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "9")
+    gate.open.set()
+    assert [one.result().status_code for one in accepted] == [200, 200, 200]
+
+
 def test_a_request_whose_batch_has_started_is_answered_after_its_deadline(gated, images):
     server, gate, pool = gated()
     first = pool.submit(server.predict, images, **{"Driftlaw-Timeout-Ms": "200"})
