@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from benchmarks import options
-from benchmarks.reliability.serving import Connection, embedded_images, infer_body, percentiles, running_server
+from benchmarks.reliability.serving import (
+    MODEL_PATH,
+    Connection,
+    embedded_images,
+    infer_body,
+    percentiles,
+    running_server,
+)
 
 PLAIN = "plain FastAPI handler"
+REQUESTS = 100  # different requests, so that batches have all classes, and the guard lets the adapter work
 SERVERS = {
     "LAW with guard": "--method law",
     "TENT with guard": "--method tent",
@@ -45,7 +56,7 @@ def serve_speed(
     target = pick_device(device)
 
     def measure(on_progress: options.ProgressCallback) -> dict[str, Any]:
-        body, headers = infer_body(embedded_images(images))
+        requests = [infer_body(part) for part in np.split(embedded_images(REQUESTS * images), REQUESTS)]
         found: dict[tuple[str, int], list[tuple[float, list[float]]]] = {}
         with tempfile.TemporaryDirectory(prefix="driftlaw-speed-") as folder, ExitStack() as stack:
             ports = {}
@@ -60,7 +71,7 @@ def serve_speed(
                 for label, port in ports.items():
                     for level in levels:
                         duration = seconds if round_number else min(2.0, seconds)
-                        result = asyncio.run(load(port, body, headers, level, duration))
+                        result = asyncio.run(load(port, requests, level, duration))
                         if round_number:
                             found.setdefault((label, level), []).append(result)
                     on_progress(f"round {round_number}: {label}")
@@ -72,17 +83,17 @@ def serve_speed(
 
 
 async def load(
-    port: int, body: bytes, headers: dict[str, str], concurrency: int, seconds: float
+    port: int, requests: Sequence[tuple[bytes, dict[str, str]]], concurrency: int, seconds: float
 ) -> tuple[float, list[float]]:
     """Send requests one after the other over some connections; return the duration and the time of each request."""
     times: list[float] = []
-    started = time.monotonic()
+    cycle, started = itertools.cycle(requests), time.monotonic()
 
     async def work() -> None:
         connection = Connection(port)
         while time.monotonic() < started + seconds:
             before = time.monotonic()
-            status, answer = await connection.post("/v2/models/wrn_16_1-cifar10/infer", body, headers)
+            status, answer = await connection.post(MODEL_PATH, *next(cycle))
             if status != 200:
                 raise RuntimeError(f"The server answered with status {status}: {answer[:300]!r}")
             times.append(time.monotonic() - before)

@@ -168,7 +168,8 @@ class Routes:
         deadline = time.monotonic() + timeout
         if server.draining:
             raise RequestError(503, "The server is shutting down.")
-        wait = server.batcher(tenant).expected_wait(sum(server.pending.values()))
+        ahead = server.pending[tenant] if settings.separate_adapters else sum(server.pending.values())
+        wait = server.batcher(tenant).expected_wait(ahead)
         if server.pending[tenant] >= settings.queue or wait > FULL * timeout:
             after = {"Retry-After": str(min(60, max(1, math.ceil(wait))))}
             raise RequestError(429, f"The queue is full ({server.pending[tenant]} requests). Retry later.", after)
