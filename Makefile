@@ -10,12 +10,20 @@ DEMO := runs/demo-$(shell git rev-parse --short HEAD 2>/dev/null || echo local)
 PYTEST := -m pytest -n $(WORKERS) --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test test-torch test-extras lint format documents check-documents docs check-wheel lock locked audit clean
+.PHONY: demo serve send test test-torch test-extras lint format documents check-documents docs check-wheel lock locked audit clean
 
 # Run four methods on the embedded dataset and write report.html. Takes about two minutes on two CPU cores.
 demo: $(VENV)/installed
 	$(BIN)/driftlaw run embedded --methods source,norm,tent,law --limit 400 --out $(DEMO)
 	$(BIN)/driftlaw report $(DEMO) --out report.html
+
+# Serve the embedded network, with a live page on http://127.0.0.1:8000.
+serve: $(VENV)/installed-serve
+	$(BIN)/driftlaw serve
+
+# Send a folder of corrupted images to the server of `make serve`.
+send: $(VENV)/installed
+	mkdir -p runs && cd runs && ../$(BIN)/python ../examples/send_folder.py
 
 # All checks and tests. Skipped tests are listed with their number and reason.
 test: $(VENV)/installed-dev lint
@@ -89,6 +97,10 @@ $(VENV)/installed: pyproject.toml constraints.txt
 
 $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+$(VENV)/installed-serve: $(VENV)/installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[serve]'
 	touch $@
 
 $(VENV)/installed-docs: $(VENV)/installed
