@@ -32,7 +32,7 @@ def pick_device(name: str) -> torch.device:
     """Return the torch device called ``name``; ``auto`` is a GPU if there is one, else the CPU."""
     import torch
 
-    if name == "auto":
+    if isinstance(name, str) and name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)

@@ -133,7 +133,7 @@ def test_images_are_floats_in_0_to_1(stream):
 def test_last_smaller_batch_is_kept(stream, schedule):
     segments = batch_sizes_by_segment(stream)
     if schedule == "mixed":
-        assert segments == [[BATCH_SIZE] * 8 + [2]]
+        assert segments == [[BATCH_SIZE] * 16 + [4]]  # two rounds
     else:
         assert segments == [[BATCH_SIZE, BATCH_SIZE, 6]] * (len(stream) // 3)
 
@@ -159,7 +159,7 @@ def test_every_image_occurs_once_per_domain_with_its_label(stream, dataset, sche
             assert label == dataset.labels[index]
             assert batch.domain.name in (name, "mixed")
             seen.append((name, index))
-    times = {"gradual": 9, "recurring": 2}.get(schedule, 1)
+    times = {"gradual": 9, "recurring": 2, "mixed": 2}.get(schedule, 1)
     assert Counter(seen) == {(name, index): times for name in stream.settings.corruptions for index in range(COUNT)}
 
 

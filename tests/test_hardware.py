@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -134,3 +135,8 @@ def test_load_average_is_that_of_one_minute(monkeypatch):
     assert hardware.load_average() == 1.23
     monkeypatch.delattr(os, "getloadavg")
     assert hardware.load_average() is None
+
+
+def test_a_device_that_is_an_array_is_refused():
+    with pytest.raises(UsageError, match="cannot be used"):
+        hardware.pick_device(np.array([1, 2]))

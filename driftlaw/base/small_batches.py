@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -32,13 +32,13 @@ class BatchStatsSettings(ExecutionSettings):
     """Statistics of the ``batch``, of a sliding ``window`` of recent images, or ``mixed`` with the stored ones.
     ``auto`` uses those of the batch if it has 32 images or more. It predicts smaller batches with running statistics of
     recent images, and collects them for an update."""
-    window: PositiveInt = 64
+    window: int = Field(default=64, ge=1, le=100_000)
     """With ``window``: number of images to which a smaller batch is filled up with the most recent ones. With ``auto``:
     number of images that are collected for an update. Each image has the weight 1/``window`` in running statistics."""
     source_share: float = Field(default=0.5, ge=0.0, le=1.0)
     """With ``mixed``: weight s of the stored (source) statistics, mean = (1 − s)·batch + s·stored. The default is a
     choice of this library."""
-    minimum_batch: PositiveInt = 1
+    minimum_batch: int = Field(default=1, ge=1, le=100_000)
     """With fewer images than this, including those of the window, the model predicts without updating."""
 
     @property

@@ -92,7 +92,7 @@ def run(
         raise UsageError(f"Expected an adapter, found {type(adapter).__name__}. driftlaw.adapt(model) creates one.")
     stream = stream if hasattr(stream, "recipe") else make_stream(stream)
     path = arguments.record
-    if path is not None and path.exists() and not getattr(stream, "repeatable", True):
+    if path is not None and os.path.exists(path) and not getattr(stream, "repeatable", True):
         raise UsageError(
             f"{path} already contains a record, and a run on an iterator such as a generator cannot be resumed. Choose "
             "another path or delete the file, or pass a DataLoader."

@@ -47,7 +47,7 @@ def list_weights(folder: str | os.PathLike[str] | None = None) -> dict[str, Path
     'wrn_16_1-cifar10.safetensors'
     """
     clone = [CLONE / "weights"] if (CLONE / "pyproject.toml").is_file() else []
-    folders = [ASSETS, *clone, data_dir(folder) / "weights"]
+    folders = [path for path in (ASSETS, *clone, data_dir(folder) / "weights") if os.path.isdir(path)]
     return {path.stem: path for parent in folders for path in sorted(parent.glob("*.safetensors"))}
 
 
@@ -89,6 +89,7 @@ def load_model(
     for given in (name_or_path, checkpoint, architecture):
         if not isinstance(given, str | os.PathLike | None) or given is name_or_path is None:
             raise UsageError(f"Expected the name or path of a model, found {given!r} of type {type(given).__name__}.")
+    architecture = None if architecture is None else str(architecture)
     if checkpoint is not None and not os.path.isfile(checkpoint):
         raise UsageError(f"The checkpoint {checkpoint} is not a file.")
     if is_hub_name(name_or_path):

@@ -54,10 +54,13 @@ class Normalize(nn.Module):
         self.scale = float(scale)
         self.order = order
         # Stored beside the buffers, so that a model on the meta device has them too.
-        values = {"mean": torch.tensor(mean, device="cpu").numpy(), "std": torch.tensor(std, device="cpu").numpy()}
-        self._numbers = {key: [float(str(number)) for number in array.flatten()] for key, array in values.items()}
-        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
+        dtype = torch.get_default_dtype()
+        self._numbers = {
+            key: [float(str(number)) for number in torch.tensor(given, dtype=dtype, device="cpu").numpy().flatten()]
+            for key, given in (("mean", mean), ("std", std))
+        }
+        self.register_buffer("mean", torch.tensor(mean, dtype=dtype).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std, dtype=dtype).view(1, -1, 1, 1), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
         """Normalize RGB images (n, c, h, w) in [0, 1]."""

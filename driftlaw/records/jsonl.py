@@ -28,7 +28,8 @@ def dump_line(line: Line) -> bytes:
     >>> dump_line({"batch": 0, "wrong": 3})
     b'{"batch":0,"wrong":3}\n'
     """
-    return (json.dumps(line, separators=(",", ":"), ensure_ascii=False, allow_nan=False) + "\n").encode()
+    text = json.dumps(line, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode(errors="backslashreplace")  # UTF-8 has no surrogates; JSON has escapes
 
 
 def content_hash(value: Any) -> str:

@@ -157,9 +157,10 @@ def split_batch(batch: Any, index: int) -> tuple[Tensor, Tensor | None]:
         images, labels = batch[0], batch[1] if len(batch) > 1 else None
     if isinstance(images, np.ndarray):
         images = torch.from_numpy(images)
-    if not isinstance(images, Tensor) or images.is_nested:
+    if not isinstance(images, Tensor) or images.is_nested or images.layout != torch.strided:
+        found = f"{images.layout} tensor" if isinstance(images, Tensor) else type(images).__name__
         raise UsageError(
-            f"Batch {index} is a {type(batch).__name__} whose images are a {type(images).__name__}; expected a tensor "
+            f"Batch {index} is a {type(batch).__name__} whose images are a {found}; expected a dense tensor "
             "(n, c, h, w), alone, as the first element of a tuple, or in a dict."
         )
     if images.ndim != 4 or len(images) == 0:

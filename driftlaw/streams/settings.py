@@ -27,13 +27,13 @@ class StreamSettings(Settings):
     """Corruption names, or a group of them. ``clean`` means uncorrupted images."""
     severity: int = Field(default=5, ge=1, le=5)
     """Severity of the corruptions, 1 to 5. The gradual schedule ignores it."""
-    rounds: PositiveInt = 1
+    rounds: int = Field(default=1, ge=1, le=1_000_000)
     """Number of repetitions of the recurring schedule, and of every image in the mixed one."""
     order: Literal["shuffled", "as-is", "dirichlet"] = "shuffled"
     """Order of the images within a domain. It is the same in every domain."""
     concentration: PositiveFloat = 0.1
     """Parameter of the Dirichlet order. Smaller values make classes arrive in longer runs."""
-    batch_size: PositiveInt = 200
+    batch_size: int = Field(default=200, ge=1, le=1_000_000)
     """Images per batch. The last batch of a domain may be smaller."""
     limit: PositiveInt | None = None
     """Maximum number of images per domain; all if omitted."""

@@ -287,3 +287,9 @@ def test_images_of_another_size_start_a_new_collection():
     assert adapter.steps == 0
     adapter(torch.rand(1, 3, 20, 20))
     assert adapter.steps == 1
+
+
+@pytest.mark.parametrize("name", ["window", "minimum_batch"])
+def test_numbers_of_images_that_no_memory_can_hold_are_refused(name):
+    with pytest.raises(UsageError, match=f"{name} = {2**63}: Input should be less than or equal to 100000"):
+        driftlaw.adapt(tiny_model(), "tent", **{name: 2**63})

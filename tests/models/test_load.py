@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -488,3 +489,14 @@ def test_weights_of_a_clone_are_found_by_name(tmp_path, monkeypatch):
     assert same_bits(found, model.float())
     save_model(model, data / "weights" / "wrn_10_1-cifar10.safetensors")
     assert list_weights(data)["wrn_10_1-cifar10"].parent == data / "weights"
+
+
+def test_a_data_directory_with_a_name_that_is_too_long_has_no_weights():
+    assert "wrn_16_1-cifar10" in list_weights("x" * 300)
+
+
+def test_the_architecture_may_be_a_path(tmp_path):
+    path = tmp_path / "net.pth"
+    torch.save(build_model("wrn_10_1", num_classes=3).state_dict(), path)
+    with pytest.raises(DataError, match="does not fit wrn_16_1"):
+        load_model(path, architecture=Path("wrn_16_1"))

@@ -90,3 +90,7 @@ def test_comparison_ignores_rounding():
     assert not same_normalization(exact, make_normalize("cifar10"))
     assert not same_normalization(Normalize(), Normalize(order="bgr"))
     assert not same_normalization(Normalize(), Normalize(scale=255))
+
+
+def test_normalization_from_metadata_may_contain_integers():
+    assert Normalize([True], [2]).mean.dtype == torch.get_default_dtype()

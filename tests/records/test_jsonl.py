@@ -1,6 +1,7 @@
 """Tests of driftlaw.records.jsonl."""
 
 import gzip
+import json
 import math
 import os
 
@@ -25,6 +26,11 @@ def test_lines_are_read_back(tmp_path, name):
     assert read_lines(path) == lines
     assert list(read_lines(path)[0]) == ["b", "a"]
     assert first_line(path) == dump_line(lines[0])
+
+
+def test_a_surrogate_is_written_as_an_escape():
+    assert dump_line({"title": "a\ud800é"}) == b'{"title":"a\\ud800\xc3\xa9"}\n'
+    assert json.loads(dump_line({"title": "a\ud800"})) == {"title": "a\ud800"}
 
 
 def test_line_is_compact_utf8_with_one_newline():

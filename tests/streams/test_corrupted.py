@@ -359,6 +359,8 @@ def test_all_invalid_settings_are_reported_together():
         ({"limit": 0}, "limit = 0"),
         ({"concentration": 0.0}, "concentration = 0.0"),
         ({"rounds": 0}, "rounds = 0"),
+        ({"rounds": 2**63}, "rounds = "),
+        ({"batch_size": 2**63}, "batch_size = "),
         ({"dataset": "cifar10-embeded"}, "Did you mean 'cifar10-embedded'"),
     ],
 )

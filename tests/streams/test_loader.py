@@ -64,8 +64,9 @@ def test_images_are_not_changed(images):
     ("batch", "message"),
     [
         ({"pixels": IMAGES}, "Batch 3 has the keys pixels; expected images under one of images, image, pixel_values"),
-        ("abc", "Batch 3 is a str whose images are a str; expected a tensor"),
+        ("abc", "Batch 3 is a str whose images are a str; expected a dense tensor"),
         ((), "Batch 3 is a tuple"),
+        (IMAGES.to_sparse(), "images are a torch.sparse_coo tensor; expected a dense tensor"),
         (IMAGES[0], r"images of batch 3 have shape \(3, 4, 5\); expected \(n, c, h, w\)"),
         (IMAGES[:0], r"images of batch 3 have shape \(0, 3, 4, 5\)"),
         ((IMAGES, ["cat"] * 10), "labels of batch 3 are a list; expected 10 integers from 0"),
