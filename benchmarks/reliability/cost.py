@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ def cost(
     methods: Annotated[str, typer.Option(help="Comma-separated methods.")] = "tent,law",
     batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 200,
     rounds: Annotated[int, typer.Option(min=1, help="Passes over the fifteen corruptions.")] = 5,
+    network: Annotated[str | None, typer.Option(help="Name or path of a network (default: the embedded one).")] = None,
     device: options.Device = "cpu",
     threads: options.Threads = None,
     out: options.Out = None,
@@ -27,7 +29,7 @@ def cost(
     """
     import torch
 
-    from benchmarks.reliability.data import make_adapter, read_domains
+    from benchmarks.reliability.data import NETWORK, make_adapter, read_domains
     from driftlaw.hardware import environment, pick_device
     from driftlaw.profiling import timed
 
@@ -40,7 +42,10 @@ def cost(
         batches = [batch for _ in range(rounds) for images in domains for batch in images.split(batch_size)]
         rows = []
         for method in options.split_names(methods):
-            adapters = {guard: make_adapter(method, guard=guard).to(place) for guard in (False, True)}
+            adapters = {
+                guard: make_adapter(method, guard=guard, network=network or NETWORK).to(place)
+                for guard in (False, True)
+            }
             seconds: dict[bool, list[float]] = {False: [], True: []}
             for number, batch in enumerate(batches):
                 for guard in (False, True) if number % 2 else (True, False):
@@ -60,7 +65,7 @@ def cost(
                 }
             )
             on_progress(f"{method}: {rows[-1]['ratio']:.3f}")
-        threads_used = {"threads": torch.get_num_threads()}
-        return {"bench": "reliability-cost", **threads_used, "rows": rows, **environment(place)}
+        setting = {"network": Path(network or NETWORK).stem, "threads": torch.get_num_threads()}
+        return {"bench": "reliability-cost", **setting, "rows": rows, **environment(place)}
 
     options.report_result(measure, len(options.split_names(methods)), out, as_json)

@@ -1,4 +1,4 @@
-"""Images and adapters of the reliability benchmarks: the embedded network and images, on a CPU."""
+"""Images and adapters of the reliability benchmarks: the embedded network and images."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from driftlaw.methods import registered_methods
 from driftlaw.settings import read_preset
 
 PRESET = "embedded"
+NETWORK: str = read_preset(PRESET)["model"]["weights"]
 
 
 def read_domains(limit: int, corruptions: str = "benchmark") -> list[tuple[Tensor, Tensor]]:
@@ -22,9 +23,9 @@ def read_domains(limit: int, corruptions: str = "benchmark") -> list[tuple[Tenso
     return [(batch.images, batch.labels) for batch in stream]
 
 
-def make_adapter(method: str, *, guard: bool, **settings: Any) -> Adapter:
-    """Return an adapter of the embedded network with default settings."""
-    model = driftlaw.load_model(read_preset(PRESET)["model"]["weights"])
+def make_adapter(method: str, *, guard: bool, network: str = NETWORK, **settings: Any) -> Adapter:
+    """Return an adapter of a network, by default the embedded one, with default settings."""
+    model = driftlaw.load_model(network)
     train_data = read_embedded() if registered_methods()[method].needs_train_data else None
     return driftlaw.adapt(model, method, train_data=train_data, guard=guard, **settings)
 

@@ -99,6 +99,8 @@ class Guard:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as plain data and tensors; settings and the canary are not part of it."""
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()  # the signals of the last step may not have arrived
         state = {field.name: getattr(self, field.name) for field in fields(GuardState)}
         plain = {"checks": [list(check) for check in self.checks], "events": [asdict(event) for event in self.events]}
         return state | plain | {"counts": dict(self.counts), "good": dict(self.good.copies)}
@@ -177,9 +179,10 @@ class Guard:
             self._check(adapter)
         if collected >= size // 2:
             self.sample, self.logits = [], []
-        information = getattr(adapter, "fisher", torch.zeros(1)).mean().to(logits.device)
+        information = adapter.fisher.mean() if hasattr(adapter, "fisher") else logits.new_zeros(())
         signals = [mean_entropy(logits), (-log_effective_classes(logits)).exp(), information]
-        self.signals = [*self.signals[-RECENT - 1 :], torch.stack([value.double() for value in signals])]
+        values = torch.stack([value.double() for value in signals]).to("cpu", non_blocking=True)
+        self.signals = [*self.signals[-RECENT - 1 :], values]
         settings = self.settings
         if updated and self.canary and settings.canary_steps and adapter.steps % settings.canary_steps == 0:
             self._score_canary(adapter)
@@ -192,11 +195,12 @@ class Guard:
     def _signals_rose(self) -> bool:
         """Return True if entropy, 1 / predicted classes or Fisher information of the last step rose suddenly.
 
-        The signals of the current step are not used, because a GPU may not have computed them yet.
+        The signals of the current step are not used, because a GPU may not have computed them yet. Those of earlier
+        steps have arrived: every step waits for the check of its images, which comes after them.
         """
         if len(self.signals) < RECENT + 2:
             return False
-        values = torch.stack(self.signals).cpu()
+        values = torch.stack(self.signals)
         values[1:, 2] = values[:, 2].diff()  # Fisher information is accumulated
         *before, last = values[1:]
         return bool((last > torch.tensor(RISES) * torch.stack(before).mean(0)).any())
