@@ -9,11 +9,13 @@ import typer
 
 from benchmarks import options
 
+IMAGES = 2000  # of every corruption
+
 
 def cost(
     methods: Annotated[str, typer.Option(help="Comma-separated methods.")] = "tent,law",
     batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 200,
-    rounds: Annotated[int, typer.Option(min=1, help="Passes over the fifteen corruptions.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Passes over the fifteen corruptions.")] = 2,
     network: Annotated[str | None, typer.Option(help="Name or path of a network (default: the embedded one).")] = None,
     device: options.Device = "cpu",
     threads: options.Threads = None,
@@ -38,7 +40,7 @@ def cost(
     place = pick_device(device)
 
     def measure(on_progress: options.ProgressCallback) -> dict[str, Any]:
-        domains = [images.to(place) for images, _ in read_domains(2 * batch_size)]
+        domains = [images.to(place) for images, _ in read_domains(IMAGES)]
         batches = [batch for _ in range(rounds) for images in domains for batch in images.split(batch_size)]
         rows = []
         for method in options.split_names(methods):

@@ -104,8 +104,7 @@ class AdapterSteps(AdapterState):
             what = "The batch with its window" if type(self.window) is ImageWindow else "The batch"
             return self._predict_only(images, f"{what} has {len(images)} images, fewer than minimum_batch={least}.")
         if self.guard is not None and self._transaction.scale != self.guard.scale:
-            self._transaction.scale = self.guard.scale
-            self._executor.graphs.clear()
+            self._transaction.set_scale(self.guard.scale)
         try:
             with self._undo_first_step():
                 output, kept = self._executor.step(self._transact, images, self.draw(images), self.model)

@@ -195,8 +195,9 @@ class Guard:
     def _signals_rose(self) -> bool:
         """Return True if entropy, 1 / predicted classes or Fisher information of the last step rose suddenly.
 
-        The signals of the current step are not used, because a GPU may not have computed them yet. Those of earlier
-        steps have arrived: every step waits for the check of its images, which comes after them.
+        They are compared with those of the steps before it, since the last check. The signals of the current step are
+        not used, because a GPU may not have computed them yet. Those of earlier steps have arrived: every step waits
+        for the check of its images, which comes after them.
         """
         if len(self.signals) < RECENT + 2:
             return False
@@ -213,7 +214,7 @@ class Guard:
         distances = adapter.layer_distances()[is_weight] if any(is_weight) else logits.new_zeros(0)
         check = compare(logits, stored, batch, distances)
         check = check._replace(skew=check.skew - self.base_skew)
-        self.checks = [*self.checks, check][-CHECKS:]
+        self.checks, self.signals = [*self.checks, check][-CHECKS:], []
         failed = any(map(self._problems, self.checks))
         interval = 0 if failed else min(self.images // 2, self.settings.check_images)
         interval = interval // 4 if check.distance > FAR else interval

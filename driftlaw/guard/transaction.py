@@ -70,13 +70,14 @@ class Transaction:
 
     Attributes:
         max_update: largest norm of an update, relative to the norm of the updated parameters; None: any.
-        scale: factor of every update; captured steps contain it.
+        scale: factor of every update; ``set_scale`` changes it.
         before: copies of what a step may change, from before the last update.
     """
 
     def __init__(self, max_update: float | None = None) -> None:
         self.max_update = max_update
         self.scale = 1.0
+        self._scale_on_device: Tensor | None = None  # captured steps read it
         self.before = TensorCopies()
         self._unchecked: set[str] | None = None  # tensors that are infinite at first, as SAR's average loss
 
@@ -85,6 +86,12 @@ class Transaction:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Transaction, (self.max_update,)
+
+    def set_scale(self, scale: float) -> None:
+        """Set the factor of later updates, those of captured steps too."""
+        self.scale = scale
+        if self._scale_on_device is not None:
+            self._scale_on_device.fill_(scale)
 
     def run(self, adapter: Any, update: Callable[[], Any]) -> tuple[Any, Tensor]:
         """Return the output of an update, and a bool scalar: whether it was kept. Nothing is read back from a GPU."""
@@ -122,9 +129,11 @@ class Transaction:
         """Scale the update, and return whether its result is finite and its norm small enough."""
         updated = [name for name in (f"model.{name}" for name in adapter.trainable_names) if name in after]
         values, copies = [after[name] for name in updated], [self.before.copies[name] for name in updated]
-        if self.scale != 1:
+        if self.scale != 1 or (logits.device.type != "cpu" and self.max_update is not None):
+            if self._scale_on_device is None or self._scale_on_device.device != logits.device:
+                self._scale_on_device = torch.full((), self.scale, device=logits.device)  # in the first, eager steps
             for value, copy in zip(values, copies, strict=True):
-                value.copy_(torch.lerp(copy, value, self.scale))
+                value.copy_(torch.lerp(copy, value, self._scale_on_device.to(value.dtype)))
         accepted = logits.isfinite().all()
         if self._unchecked is None:
             initial = adapter._initial_state["tensors"].items()
