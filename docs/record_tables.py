@@ -104,6 +104,28 @@ def _title(record: RunRecord) -> str:
     return "**LAW**, settings of the paper" if is_paper else "**LAW**, tuned on held-out corruptions"
 
 
+def cifar10_methods_table() -> str:
+    """Methods that need no training data on CIFAR-10-C, all with one WRN-28-10."""
+    groups = defaultdict(list)
+    for record in load("cifar10-c"):
+        groups[record.method].append(record)
+    means = {method: statistics.mean(record.mean_error for record in found) for method, found in groups.items()}
+    rows = []
+    for method, mean in sorted(means.items(), key=lambda item: -item[1]):
+        found, cost = groups[method], groups[method][0].cost
+        rows.append(
+            (
+                TITLES[method],
+                f"{mean:.1f} ± {statistics.stdev(record.mean_error for record in found):.1f}",
+                f"{mean - means['norm']:+.1f}".replace("-", "−") if method != "norm" else "",
+                len(found),
+                f"{cost['step_flops_per_image'] / cost['forward_flops_per_image']:.1f}",
+            )
+        )
+    head = ("method", "error in %", "relative to BN-1", "seeds", "forward passes per step")
+    return f"{markdown_table(head, rows)}\n\n{_reported('cifar10-c')}"
+
+
 def embedded_table() -> str:
     """Every method on the embedded dataset and model."""
     records = sorted(load("embedded", "embedded-methods"), key=lambda record: -record.mean_error)
@@ -279,6 +301,10 @@ def method_table(name: str) -> str:
         for record in runs:
             if folder.startswith("table1") or record.method == "autorgn":  # the others in table3 are copies
                 cifar[record.method].append(record.mean_error)
+    if name not in cifar:  # another WRN-28-10, for source and BN-1 too
+        cifar.clear()
+        for record in load("cifar10-c"):
+            cifar[record.method].append(record.mean_error)
     shown = [method for method in dict.fromkeys(("source", "norm", name)) if method in embedded]
     rows = [("embedded stream, WRN-16-1 (1 seed)", *(f"{embedded[method]:.1f}" for method in shown))]
     if cifar[name]:
@@ -328,7 +354,7 @@ def guard_streams_table() -> str:
     return reliability_table("streams", ("stream", *tenth, "all: without", "with", "actions"), rows)
 
 
-def bad_images_table() -> str:
+def bad_images_table(name: str = "bad-images") -> str:
     """Predictions of good images that bad images in the same batch change, over all methods and shares."""
 
     def rows(found: list[dict[str, Any]]) -> Iterable[Sequence[Any]]:
@@ -339,7 +365,7 @@ def bad_images_table() -> str:
             yield kind, methods, shares, *(sum(row[key] for row in chosen) for key in ("good", "unequal"))
 
     head = ("bad images", "methods", "shares of a batch", "good images", "with other logits")
-    return reliability_table("bad-images", head, rows)
+    return reliability_table(name, head, rows)
 
 
 def attack_table() -> str:
@@ -458,11 +484,11 @@ def serve_kill_table() -> str:
     return reliability_table("serve-kill", (*head, *more), rows)
 
 
-def serve_speed_table() -> str:
+def serve_speed_table(name: str = "serve-speed") -> str:
     """Throughput and latency of the server beside a plain handler."""
     keys = ("label", "concurrency", "images_per_second", "p50_ms", "p99_ms")
     head = ("server", "requests at a time", "images per second", "median, ms", "99 %, ms")
-    return reliability_table("serve-speed", head, lambda found: [[row[key] for key in keys] for row in found])
+    return reliability_table(name, head, lambda found: [[row[key] for key in keys] for row in found])
 
 
 TABLES = {
@@ -470,13 +496,16 @@ TABLES = {
     "serve-overload": serve_overload_table,
     "serve-kill": serve_kill_table,
     "serve-speed": serve_speed_table,
+    "serve-speed-gpu": functools.partial(serve_speed_table, "serve-speed-h200"),
     "fuzz": fuzz_table,
     "guard-attack": attack_table,
     "guard-bad-images": bad_images_table,
+    "guard-bad-images-gpu": functools.partial(bad_images_table, "bad-images-h200"),
     "guard-streams": guard_streams_table,
     "kill": kill_table,
     "watch": watch_table,
     "cifar10": cifar10_table,
+    "cifar10-methods": cifar10_methods_table,
     "embedded": embedded_table,
     "batch-sizes": batch_size_table,
     "streams": stream_table,

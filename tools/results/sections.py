@@ -184,7 +184,7 @@ SECTIONS = (
     Section("tuning-lowest", "Settings with the lowest error on held-out corruptions"),
     Section("tuning-short", "Settings tuned on a short stream"),
     Section("causes", "Investigation: LAW on CIFAR-100-C compared with the paper"),
-    Section("cifar10-c", "CIFAR-10-C with `driftlaw run`"),
+    Section("cifar10-c", "Source-free methods on CIFAR-10-C"),
     Section("speed", "Faster steps and their error"),
     Section("embedded", "Embedded model", folders=("embedded", "embedded-methods")),
 )
