@@ -501,6 +501,7 @@ TABLES = {
     "guard-attack": attack_table,
     "guard-bad-images": bad_images_table,
     "guard-bad-images-gpu": functools.partial(bad_images_table, "bad-images-h200"),
+    "guard-cost": guard_cost_table,
     "guard-streams": guard_streams_table,
     "kill": kill_table,
     "watch": watch_table,

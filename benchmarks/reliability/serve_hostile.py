@@ -28,6 +28,7 @@ TIMEOUT = 60.0
 def serve_hostile(
     requests: Annotated[int, typer.Option(min=1, help="Number of hostile requests.")] = 100_000,
     clean_every: Annotated[int, typer.Option(min=1, help="Hostile requests between two clean ones.")] = 100,
+    clean_images: Annotated[int, typer.Option(min=1, help="Images of a clean request.")] = 8,
     large: Annotated[int, typer.Option(min=0, help="How many of the requests have bodies of 100 MB.")] = 20,
     threads: Annotated[int, typer.Option(min=1, help="Connections at the same time.")] = 4,
     method: Annotated[str, typer.Option(help="Method of the server.")] = "tent",
@@ -37,8 +38,8 @@ def serve_hostile(
 ) -> None:
     """Send hostile requests to `driftlaw serve`: wrong shapes and types, damaged files, bombs, large bodies, …
 
-    No request may be answered with 200 or 500 or above (but 503 and 504), or without an answer. After every 100
-    hostile requests a clean one must get the prediction that an adapter makes which has received clean images only.
+    No request may be answered with 200 or 500 or above (but 503 and 504), or without an answer. After every
+    100 hostile requests a clean one must get the prediction that an adapter makes which has received clean images only.
 
     Example: python -m benchmarks reliability serve-hostile --out results/bench/reliability-serve-hostile.json
     """
@@ -47,7 +48,7 @@ def serve_hostile(
     from driftlaw.hardware import environment
 
     def measure(on_progress: options.ProgressCallback) -> dict[str, Any]:
-        rows, summary = attack_server(requests, clean_every, large, threads, method, seed, on_progress)
+        rows, summary = attack_server(requests, clean_every, clean_images, large, threads, method, seed, on_progress)
         record = {"bench": "reliability-serve-hostile", "seed": seed, "method": method, **summary, "rows": rows}
         return record | environment(torch.device("cpu"))
 
@@ -57,6 +58,7 @@ def serve_hostile(
 def attack_server(
     requests: int,
     clean_every: int,
+    clean_images: int,
     large: int,
     threads: int,
     method: str,
@@ -70,7 +72,7 @@ def attack_server(
     adapter = driftlaw.adapt(driftlaw.load_model("wrn_16_1-cifar10"), method, guard=True)
     counts: dict[str, Counter[str]] = {name: Counter() for name in makers}
     examples: list[dict[str, str]] = []
-    clean = embedded_images(1 + -(-requests // clean_every) * 8)
+    clean = embedded_images(-(-requests // clean_every) * clean_images)
     wrong = sent = 0
     with tempfile.TemporaryDirectory(prefix="driftlaw-hostile-") as folder:
         log = Path(folder) / "messages"
@@ -90,7 +92,7 @@ def attack_server(
                     counts[name][outcome] += 1
                     if is_failure(outcome) and len(examples) < 20:
                         examples.append({"kind": name, "outcome": outcome, "request": repr(data[:300])})
-                images = clean[sent // clean_every * 8 :][:8]
+                images = clean[sent // clean_every * clean_images :][:clean_images]
                 wrong += not same_prediction(server.port, images, adapter)
                 sent += len(names)
                 memory.append(server.memory())

@@ -87,9 +87,12 @@ def test_a_scale_shortens_the_update():
     adapter = MethodUnderTest.create("tent").adapter()
     before = adapter.trainable_parameters()[0].clone()
     transaction = Transaction()
-    transaction.scale = 0.25
+    transaction.set_scale(0.25)
     judged(transaction, adapter, 1.0)
     torch.testing.assert_close(adapter.trainable_parameters()[0], before + 0.25)
+    transaction.set_scale(0.5)
+    judged(transaction, adapter, 1.0)
+    torch.testing.assert_close(adapter.trainable_parameters()[0], before + 0.75)
 
 
 @pytest.mark.parametrize("keep", [True, False])

@@ -28,7 +28,7 @@ def test_only_refusals_are_no_failure():
 
 @pytest.mark.small_batches
 def test_hostile_requests_are_refused_and_clean_ones_predicted():
-    rows, summary = serve_hostile.attack_server(60, 20, 1, 2, "norm", 0, lambda text: None)
+    rows, summary = serve_hostile.attack_server(60, 20, 8, 1, 2, "norm", 0, lambda text: None)
     assert (summary["requests"], summary["clean"]) == (60, 3)
     assert (summary["failures"], summary["wrong_clean"], summary["crashed"]) == (0, 0, False), summary["examples"]
     assert sum(row["requests"] for row in rows) == 60
