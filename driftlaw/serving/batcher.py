@@ -172,17 +172,19 @@ class Batcher:
                 job.answer.set_exception(RequestError(500, f"The model failed on this batch ({type(error).__name__})."))
             return
         self.steps, first, ended = self.adapter.steps, 0, time.monotonic()
-        for job in batch:
-            job.answer.set_result(Answer(logits[first : first + len(job.images)], self.steps, self.mode))
-            first += len(job.images)
-        values = diagnostics.get("entropy"), diagnostics.get("class_shares")
-        info = BatchInfo(time.time(), len(logits), *values, [ended - job.arrived for job in batch])
-        images = [image for job in batch[:MAX_THUMBNAILS] for image in job.images[:MAX_THUMBNAILS]][:MAX_THUMBNAILS]
-        share = 0.2 if self.images else 1.0
-        self.batch_seconds += share * (ended - started - self.batch_seconds)
-        self.request_images += share * (len(logits) / len(batch) - self.request_images)
-        self._remember(info, diagnostics.get("layer_weights"), images, logits[: len(images)])
-        self.on_batch(info, ended - started)
+        try:
+            values = diagnostics.get("entropy"), diagnostics.get("class_shares")
+            info = BatchInfo(time.time(), len(logits), *values, [ended - job.arrived for job in batch])
+            images = [image for job in batch[:MAX_THUMBNAILS] for image in job.images[:MAX_THUMBNAILS]][:MAX_THUMBNAILS]
+            share = 0.2 if self.images else 1.0
+            self.batch_seconds += share * (ended - started - self.batch_seconds)
+            self.request_images += share * (len(logits) / len(batch) - self.request_images)
+            self._remember(info, diagnostics.get("layer_weights"), images, logits[: len(images)])
+            self.on_batch(info, ended - started)
+        finally:  # after the rest, so that a client that has its answer finds it in status and metrics
+            for job in batch:
+                job.answer.set_result(Answer(logits[first : first + len(job.images)], self.steps, self.mode))
+                first += len(job.images)
 
     def _step(self, arrays: list[Array]) -> tuple[Array, dict[str, Any]]:
         """Return logits and diagnostics of a batch; the adapter is updated on it unless it is paused."""
