@@ -162,7 +162,7 @@ def test_a_sudden_rise_of_a_signal_is_followed_by_a_check(signal):
     run_batches(adapter, range(12, 13))
     assert len(guard.checks) == len(checks)  # the last ones are kept
     assert guard.checks != checks
-    assert len(guard.signals) == 1  # they are collected anew after a check
+    assert len(guard.signals) == 1  # a check starts a new list
 
 
 def test_checks_are_more_frequent_far_from_the_source():
