@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -20,7 +21,7 @@ pytest.importorskip("uvicorn", reason="needs the extra 'serve'")
 def start(tmp_path):
     command = [sys.executable, "-m", "driftlaw", "serve", "--method", "tent", "--port", "0", "--device", "cpu"]
     options = ["--snapshots", str(tmp_path / "state"), "--log", str(tmp_path / "log.jsonl")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True, env=environment)
     lines = []
     for line in process.stderr:
@@ -40,7 +41,7 @@ def test_sigterm_answers_what_waits_and_a_restart_continues(tmp_path):
         sender = threading.Thread(target=lambda: answers.append(client.predict(images)))
         sender.start()
         while client.status()["queue"] == 0 and not answers:
-            pass
+            time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
         sender.join()
         assert process.wait(60) == 0
