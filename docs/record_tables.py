@@ -422,7 +422,7 @@ def fuzz_table() -> str:
     return reliability_table("fuzz", head, lambda found: [[row[key] for key in keys] for row in found])
 
 
-def serve_hostile_table() -> str:
+def serve_hostile_table(name: str = "serve-hostile") -> str:
     """Requests that the server must refuse."""
     keys = ("kind", "requests", "failures")
     head = ("kind of request", "requests", "accepted, status 500, or no answer")
@@ -435,7 +435,7 @@ def serve_hostile_table() -> str:
             "the end."
         )
 
-    return reliability_table("serve-hostile", head, lambda found: [[row[key] for key in keys] for row in found], more)
+    return reliability_table(name, head, lambda found: [[row[key] for key in keys] for row in found], more)
 
 
 def serve_overload_table() -> str:
@@ -493,6 +493,7 @@ def serve_speed_table(name: str = "serve-speed") -> str:
 
 TABLES = {
     "serve-hostile": serve_hostile_table,
+    "serve-hostile-each": functools.partial(serve_hostile_table, "serve-hostile-each"),
     "serve-overload": serve_overload_table,
     "serve-kill": serve_kill_table,
     "serve-speed": serve_speed_table,
