@@ -166,8 +166,8 @@ class AdapterPool:
 
     def reset(self, stream: str) -> None:
         """Return a stream to the source model. This also works if its file is damaged."""
-        self.remove(stream)
         with self._lock:
+            self.remove(stream)
             self._objects[stream] = HostObjects()
 
     def remove(self, stream: str) -> None:

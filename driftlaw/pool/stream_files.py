@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import string
 from pathlib import Path
 from urllib.parse import unquote
@@ -9,7 +10,7 @@ from urllib.parse import unquote
 from filelock import FileLock, Timeout
 
 from driftlaw.errors import DataError, UsageError
-from driftlaw.files import writable_folder
+from driftlaw.files import atomic_path, writable_folder
 from driftlaw.pool.packed_state import PackedState
 
 PREFIX, SUFFIX = "stream-", ".pt"
@@ -48,7 +49,7 @@ class StreamFiles:
         owner: hash of what the states belong to.
 
     Raises:
-        DataError: the folder is not writable, or is in use by another pool.
+        DataError: the folder is not writable, is in use by another pool, or contains states of another one.
 
     Attributes:
         sizes: bytes of the file of every stream that has one.
@@ -63,6 +64,13 @@ class StreamFiles:
             raise DataError(f"{folder} is in use by another pool. Close that one, or pass another folder.") from error
         except OSError:  # a file system without locks
             pass
+        marker = folder / "pool.json"
+        if not marker.exists():
+            with atomic_path(marker) as temporary:
+                temporary.write_text(json.dumps({"owner": owner}), encoding="utf-8")
+        elif marker.read_text(encoding="utf-8", errors="replace") != json.dumps({"owner": owner}):
+            self.close()
+            raise DataError(f"{folder} contains states of another model, method, setting or seed. Pass another folder.")
         self.sizes: dict[str, int] = {}
         for path in folder.glob(f".{PREFIX}*.part{SUFFIX}"):  # of processes that were killed while they wrote
             path.unlink(missing_ok=True)
