@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from driftlaw import AdapterPool
 
-IMAGES = 200  # of every corruption
+IMAGES = 64  # of every corruption
 VARIANTS = "tent", "tent statistics=batch", "law"
 TIERS = "device", "host", "disk"
 
@@ -26,7 +26,7 @@ def pool(
     streams: Annotated[int, typer.Option(min=4, help="Number of streams.")] = 200,
     resident: Annotated[int, typer.Option(min=1, help="States for which there is memory on the device.")] = 20,
     idle: Annotated[int, typer.Option(min=1, help="States for which there is host memory; others are on disk.")] = 90,
-    batches: Annotated[int, typer.Option(min=1, help="Batches per stream.")] = 3,
+    batches: Annotated[int, typer.Option(min=1, help="Batches per stream.")] = 2,
     batch_size: Annotated[int, typer.Option(min=2, help="Images per batch.")] = 32,
     device: options.Device = "cpu",
     threads: options.Threads = None,
@@ -91,14 +91,15 @@ def measure_variant(
     method, *words = variant.split()
     settings: dict[str, Any] = dict(word.split("=", 1) for word in words)
     model = driftlaw.load_model(network).to(place)
-    sizes = bytes_per_stream(driftlaw.AdapterPool(model, method, memory=0, **settings), calls)
-    sizes |= bytes_per_stream(driftlaw.AdapterPool(model, method, **settings), calls)
+    sizes: dict[str, int] = {}
+    for limit in (None, 0):
+        sizes |= bytes_per_stream(driftlaw.AdapterPool(model, method, memory=limit, **settings), calls)
     budget = {"device": resident * sizes["device"], "host": idle * sizes["host"]}
     seconds: dict[str, list[float]] = {"new": [], **{tier: [] for tier in TIERS}}
     peak: Counter[str] = Counter()
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        limits = {"memory": budget["device"], "host_memory": budget["host"], "folder": folder}
+        limits: dict[str, Any] = {"memory": budget["device"], "host_memory": budget["host"], "folder": folder}
         pool = driftlaw.AdapterPool(model, method, **limits, **settings)
         previous = None
         for stream, images in calls:
@@ -110,8 +111,8 @@ def measure_variant(
             peak |= Counter(pool.memory())
             results.append(pool(images, stream=stream).cpu())
             previous = stream
-        sizes["disk"] = pool.memory()["disk"] // len(list(pool._files.sizes)) if pool._files else 0
         pool.close()
+        sizes["disk"] = pool.memory()["disk"] // len(pool)
     equal = 0
     for stream in dict.fromkeys(stream for stream, _ in calls):  # one after the other: two need not fit into memory
         adapter = driftlaw.adapt(model, method, **settings)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from pydantic import ByteSize, TypeAdapter, ValidationError
+from pydantic import ByteSize, TypeAdapter
 from torch import Tensor, nn
 
 from driftlaw import adapt
@@ -63,7 +63,9 @@ class Tier:
         excess = 0 if self.limit is None else self.nbytes - left + nbytes - self.limit
         chosen = []
         for stream, state in self.states.items():
-            if excess > 0 and stream != leaving:
+            if excess <= 0:
+                break
+            if stream != leaving:
                 chosen.append(stream)
                 excess -= state.nbytes
         return chosen
@@ -100,7 +102,7 @@ class AdapterPool:
     >>> pool = AdapterPool(driftlaw.load_model("wrn_16_1-cifar10"), "tent", memory="1 MB")
     >>> logits = pool(torch.rand(64, 3, 32, 32), stream="camera-7")
     >>> pool
-    <AdapterPool: TENT, 1 stream; states: 0 on the device, 0 in host memory, 0 in files>
+    <AdapterPool: TENT, 1 stream; states: 0 on the device, 0 in host memory, 0 files>
     """
 
     def __init__(
@@ -115,6 +117,8 @@ class AdapterPool:
     ) -> None:
         self._resident = Tier(_read_bytes("memory", memory))  # states on the device
         self._idle = Tier(_read_bytes("host_memory", host_memory))  # states in host memory
+        if folder is not None and (not isinstance(folder, str | os.PathLike) or "\0" in str(folder)):
+            raise UsageError(f"folder is {folder!r}. Expected the path of a folder.")
         self._adapter = adapter = adapt(model, method, **settings)
         if adapter.guard is not None and adapter.guard.folder is not None:
             raise UsageError("All streams would write to guard.snapshots. Remove it, and pass folder= to the pool.")
@@ -177,9 +181,10 @@ class AdapterPool:
             UsageError: the pool has no such stream, or it is in use.
         """
         with self._lock:
+            encode_name(stream)
             if stream not in self._objects:
-                hint = suggest(stream, self._objects) if isinstance(stream, str) else ""
-                raise UsageError(f"The pool has no stream {stream!r}. {hint}pool.streams() lists all.")
+                hint = suggest(stream, self._objects)
+                raise UsageError(f"The pool has no stream '{stream}'. {hint}pool.streams() lists all.")
             if stream == self._in_use:
                 raise UsageError(f"Stream '{stream}' is in use. Leave its using() first, or call adapter.reset().")
             if self._files is not None:
@@ -212,7 +217,7 @@ class AdapterPool:
         count, files = len(self._objects), len(self._files.sizes) if self._files else 0
         return (
             f"<AdapterPool: {self._adapter.title}, {count} stream{'s' * (count != 1)}; states: "
-            f"{len(self._resident.states)} on the device, {len(self._idle.states)} in host memory, {files} in files>"
+            f"{len(self._resident.states)} on the device, {len(self._idle.states)} in host memory, {files} files>"
         )
 
     # --- files ---------------------------------------------------------------------------------------------------
@@ -309,7 +314,7 @@ class AdapterPool:
 def _read_bytes(name: str, given: int | str | None) -> int | None:
     try:
         size: int | None = TypeAdapter(ByteSize | None).validate_python(given)
-    except ValidationError:
+    except (ValueError, OverflowError):  # of pydantic
         size = -1
     if isinstance(given, bool) or (size is not None and size < 0):
         raise UsageError(f"{name} is {given!r}. Expected a number of bytes, such as 2_000_000 or '2 GB', or None.")

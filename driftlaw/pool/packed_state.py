@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
     def nbytes(self) -> int:
         """Bytes in packed data, without padding."""
         itemsize: int = 1 if self.pixels else getattr(torch, self.dtype).itemsize
-        return itemsize * torch.Size(self.shape).numel()
+        return itemsize * math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -51,25 +51,22 @@ class Layout:
     entries: tuple[Entry, ...]
 
     @cached_property
-    def starts(self) -> tuple[int, ...]:
-        """First byte of every tensor, and the number of bytes of all."""
-        return tuple(accumulate((-(-each.nbytes // ALIGNMENT) * ALIGNMENT for each in self.entries), initial=0))
+    def sizes(self) -> list[int]:
+        """Bytes of every tensor, with padding."""
+        return [-(-entry.nbytes // ALIGNMENT) * ALIGNMENT for entry in self.entries]
 
     def split(self, data: Tensor) -> dict[Entry, Tensor]:
         """Return the bytes of every tensor in packed data, with padding."""
-        bounds = zip(self.entries, self.starts[:-1], self.starts[1:], strict=True)
-        return {entry: data[start:end] for entry, start, end in bounds}
+        return dict(zip(self.entries, data.split(self.sizes), strict=True)) if self.entries else {}
 
     def tensors(self, data: Tensor) -> dict[str, Tensor]:
         """Return the tensors in packed data, by name: views, except for pixels."""
-        return {
-            entry.name: (
-                pixels_of(part[: entry.nbytes])
-                if entry.pixels
-                else part[: entry.nbytes].view(getattr(torch, entry.dtype))
-            ).view(entry.shape)
-            for entry, part in self.split(data).items()
-        }
+        found = {}
+        for (entry, part), size in zip(self.split(data).items(), self.sizes, strict=True):
+            values = part if size == entry.nbytes else part[: entry.nbytes]
+            values = pixels_of(values) if entry.pixels else values.view(getattr(torch, entry.dtype))
+            found[entry.name] = values.view(entry.shape)
+        return found
 
 
 make_layout = lru_cache(maxsize=256)(Layout)  # most streams share a few layouts
@@ -111,7 +108,7 @@ class PackedState:
         """Return a copy of a state on a device."""
         entries = [Entry(name, str(value.dtype)[6:], tuple(value.shape)) for name, value in tensors.items()]
         layout = make_layout(tuple(entries))
-        data = torch.zeros(layout.starts[-1], dtype=torch.uint8, device=device)
+        data = torch.zeros(sum(layout.sizes), dtype=torch.uint8, device=device)
         if tensors:
             torch._foreach_copy_(list(layout.tensors(data).values()), list(tensors.values()))
         return cls(layout, data, json.dumps(plain).encode())

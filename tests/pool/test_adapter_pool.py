@@ -18,6 +18,7 @@ STREAMS = ("north", "south", "east")
 def settings_of(method: str) -> dict[str, object]:
     kind = find_method(method)
     settings = {"statistics": "batch"} if issubclass(kind.Config, BatchStatsSettings) else {}
+    settings |= {"memory_size": 64} if method == "adacontrast" else {}
     return settings | ({"train_data": SyntheticDataset()} if kind.needs_train_data else {})
 
 
@@ -69,12 +70,11 @@ def test_small_batches_are_collected_per_stream(settings, count):
     assert_same_states(pool, adapters)
 
 
-@pytest.mark.parametrize("memory", [None, 0])
-def test_each_stream_has_its_own_guard(memory, tmp_path):
+def test_each_stream_has_its_own_guard(tmp_path):
     guard = {"check_images": 8, "sample": 8, "min_agreement": 0.9}
     settings = {"guard": guard, "learning_rate": 0.3}
     adapters = {stream: driftlaw.adapt(tiny_model(), "tent", **settings) for stream in STREAMS}
-    pool = driftlaw.AdapterPool(tiny_model(), "tent", memory=memory, host_memory=memory, folder=tmp_path, **settings)
+    pool = driftlaw.AdapterPool(tiny_model(), "tent", memory=0, host_memory=0, folder=tmp_path, **settings)
     bad = torch.full((8, 3, 16, 16), 2.0)
     for number in range(8):
         for index, stream in enumerate(STREAMS):
@@ -188,7 +188,7 @@ def test_reset_and_remove():
     assert torch.equal(pool(make_images(7), stream="south"), driftlaw.adapt(tiny_model(), "tent")(make_images(7)))
     with pytest.raises(UsageError, match=r"no stream 'eas'\. Did you mean 'east'"):
         pool.remove("eas")
-    with pytest.raises(UsageError, match="no stream 3"):
+    with pytest.raises(UsageError, match="type int"):
         pool.reset(3)
 
 
