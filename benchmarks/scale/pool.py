@@ -111,7 +111,7 @@ def measure_variant(
             peak |= Counter(pool.memory())
             results.append(pool(images, stream=stream).cpu())
             previous = stream
-        pool.close()
+        pool.save()
         sizes["disk"] = pool.memory()["disk"] // len(pool)
     equal = 0
     for stream in dict.fromkeys(stream for stream, _ in calls):  # one after the other: two need not fit into memory
@@ -144,11 +144,8 @@ def bytes_per_stream(pool: AdapterPool, calls: list[tuple[str, Tensor]]) -> dict
 
 def find_tier(pool: AdapterPool, stream: str) -> str:
     """Return where the state of a stream is: ``device``, ``host``, ``disk``, or ``new`` if it has none."""
-    if stream in pool._resident.states:
-        return "device"
-    if stream in pool._idle.states:
-        return "host"
-    return "disk" if pool._files is not None and stream in pool._files.sizes else "new"
+    places: dict[str, Any] = {"device": pool._tiers[0], "host": pool._tiers[1], "disk": pool._files}
+    return next((name for name, streams in places.items() if stream in streams), "new")
 
 
 def summarize(seconds: list[float]) -> dict[str, float]:

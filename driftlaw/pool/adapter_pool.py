@@ -4,71 +4,38 @@ from __future__ import annotations
 
 import json
 import os
+import string
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any
+from urllib.parse import unquote
 
 import torch
-from pydantic import ByteSize, TypeAdapter
+from pydantic import ByteSize, Field
 from torch import Tensor, nn
 
 from driftlaw import adapt
 from driftlaw.base import Adapter
-from driftlaw.base.switching import HostObjects, load_stream_state, stream_state
+from driftlaw.base.switching import HostObjects, load_stream_state, new_objects, stream_state
 from driftlaw.components.cache import fingerprint
-from driftlaw.errors import UsageError, suggest
+from driftlaw.errors import DataError, UsageError, suggest
 from driftlaw.execution.locks import ForkSafeRLock
+from driftlaw.files import writable_folder
 from driftlaw.pool.packed_state import PackedState
-from driftlaw.pool.stream_files import StreamFiles, encode_name
+from driftlaw.settings import Settings, parse
 
 HOST = torch.device("cpu")
+SAFE = (string.ascii_lowercase + string.digits + "-_").encode()  # in file names; some file systems ignore case
+MAX_NAME = 200  # characters of a file name for the name of a stream
 
 
-class Tier:
-    """States in one kind of memory, the least recently used ones first.
+class PoolSettings(Settings):
+    """Settings of a pool; ``AdapterPool`` describes them."""
 
-    Args:
-        limit: bytes that they may need; None: no limit.
-    """
-
-    def __init__(self, limit: int | None) -> None:
-        self.limit = limit
-        self.states: dict[str, PackedState] = {}
-        self.nbytes = 0
-
-    def add(self, stream: str, state: PackedState) -> None:
-        """Add a state as the most recently used one."""
-        self.remove(stream)
-        self.states[stream] = state
-        self.nbytes += state.nbytes
-
-    def remove(self, stream: str) -> None:
-        """Remove the state of a stream, if there is one."""
-        if (state := self.states.pop(stream, None)) is not None:
-            self.nbytes -= state.nbytes
-
-    def accepts(self, nbytes: int) -> bool:
-        """Return True if a state of this size is within the limit."""
-        return self.limit is None or nbytes <= self.limit
-
-    def surplus(self, nbytes: int, leaving: str) -> list[str]:
-        """Return the streams whose states must be removed before one of this size is added.
-
-        Args:
-            nbytes: bytes of the state.
-            leaving: a stream whose state will be removed in any case.
-        """
-        left = self.states[leaving].nbytes if leaving in self.states else 0
-        excess = 0 if self.limit is None else self.nbytes - left + nbytes - self.limit
-        chosen = []
-        for stream, state in self.states.items():
-            if excess <= 0:
-                break
-            if stream != leaving:
-                chosen.append(stream)
-                excess -= state.nbytes
-        return chosen
+    memory: Annotated[ByteSize, Field(ge=0)] | None
+    host_memory: Annotated[ByteSize, Field(ge=0)] | None
+    folder: Path | None
 
 
 class AdapterPool:
@@ -91,12 +58,13 @@ class AdapterPool:
         method: as for ``driftlaw.adapt``.
         memory: bytes for states on the device of the model, such as ``2_000_000`` or ``"2 GB"``; None: no limit.
         host_memory: bytes for further states in host memory; None: no limit.
-        folder: folder for the files. A pool continues the streams that it finds there. One pool at a time may use it.
+        folder: folder for the files. A pool continues the streams that it finds there. Only one pool may use it at a
+            time.
         **settings: further arguments of ``driftlaw.adapt``. All streams start with the same ``seed``.
 
     Raises:
         UsageError: an argument is invalid, or the guard has a folder for snapshots.
-        DataError: the folder is not writable, or is in use by another pool.
+        DataError: the folder is not writable.
 
     >>> import driftlaw
     >>> pool = AdapterPool(driftlaw.load_model("wrn_16_1-cifar10"), "tent", memory="1 MB")
@@ -115,10 +83,9 @@ class AdapterPool:
         folder: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> None:
-        self._resident = Tier(_read_bytes("memory", memory))  # states on the device
-        self._idle = Tier(_read_bytes("host_memory", host_memory))  # states in host memory
-        if folder is not None and (not isinstance(folder, str | os.PathLike) or "\0" in str(folder)):
-            raise UsageError(f"folder is {folder!r}. Expected the path of a folder.")
+        given = {"memory": memory, "host_memory": host_memory, "folder": folder}
+        own = parse(PoolSettings, given, where="AdapterPool")
+        self._limits = own.memory, own.host_memory
         self._adapter = adapter = adapt(model, method, **settings)
         if adapter.guard is not None and adapter.guard.folder is not None:
             raise UsageError("All streams would write to guard.snapshots. Remove it, and pass folder= to the pool.")
@@ -127,12 +94,23 @@ class AdapterPool:
         self._initial_tensors = self._initial.tensors(self._device)
         self._lock = ForkSafeRLock()
         self._current: str | None = None  # the stream whose state the adapter has
-        self._in_use: str | None = None
-        self._files: StreamFiles | None = None
-        if folder is not None:
-            owner = [adapter.name, adapter.config.model_dump(mode="json"), adapter.seed]
-            self._files = StreamFiles(Path(folder), fingerprint(adapter.model, owner))
-        self._objects = {stream: HostObjects() for stream in self._files.sizes} if self._files else {}
+        self._in_use: str | None = None  # the stream of ``using``
+        self._tiers: tuple[dict[str, PackedState], ...] = {}, {}  # on the device, in host memory; the oldest first
+        self._objects: dict[str, HostObjects] = {}  # of every stream, the least recently used one first
+        self._files: dict[str, int] = {}  # bytes of the file of every stream that has one
+        self._folder = own.folder
+        if own.folder is None:
+            return
+        self._owner = fingerprint(adapter.model, [adapter.name, adapter.config.model_dump(mode="json"), adapter.seed])
+        for path in writable_folder(own.folder).glob(
+            ".stream-*.part.pt"
+        ):  # of processes that were killed while they wrote
+            path.unlink()
+        for path in sorted(own.folder.glob("stream-*.pt"), key=os.path.getmtime):
+            name = path.stem.removeprefix("stream-")
+            stream = unquote(name, errors="ignore")
+            if stream and len(name) <= MAX_NAME and self._path(stream) == path:
+                self._files[stream], self._objects[stream] = path.stat().st_size, new_objects()
 
     # --- use -----------------------------------------------------------------------------------------------------
 
@@ -151,16 +129,17 @@ class AdapterPool:
         """Context manager that yields the adapter with the state of a stream, for calls that a pool does not have.
 
         Examples are ``step``, ``summary``, ``state_dict`` and ``guard.events``. Other threads wait until it ends.
-        Settings of the adapter itself, such as callbacks, are those of all streams.
+        Callbacks and other settings of the adapter itself are those of all streams.
 
         Raises:
-            DataError: the file of the stream is damaged, or another state cannot be written to the folder.
+            UsageError: the name of the stream is invalid, or there is no memory for another stream and no folder.
+            DataError: the file of the stream is damaged, or the state of another one cannot be written.
         """
-        encode_name(stream)
+        _encode(stream)
         with self._lock:
-            if self._in_use not in (None, stream):
-                raise UsageError(f"Stream '{self._in_use}' is in use. Leave its using() before '{stream}' is used.")
             outer = self._in_use
+            if outer not in (None, stream):
+                raise UsageError(f"Stream '{outer}' is in use. Leave its using() before '{stream}' is used.")
             self._switch(stream)
             self._in_use = stream
             try:
@@ -172,32 +151,24 @@ class AdapterPool:
         """Return a stream to the source model. This also works if its file is damaged."""
         with self._lock:
             self.remove(stream)
-            self._objects[stream] = HostObjects()
+            self._objects[stream] = new_objects()
 
     def remove(self, stream: str) -> None:
-        """Forget a stream and delete its file.
-
-        Raises:
-            UsageError: the pool has no such stream, or it is in use.
-        """
+        """Forget a stream and delete its file."""
         with self._lock:
-            encode_name(stream)
-            if stream not in self._objects:
+            if _encode(stream) and stream not in self._objects:
                 hint = suggest(stream, self._objects)
                 raise UsageError(f"The pool has no stream '{stream}'. {hint}pool.streams() lists all.")
             if stream == self._in_use:
                 raise UsageError(f"Stream '{stream}' is in use. Leave its using() first, or call adapter.reset().")
-            if self._files is not None:
-                self._files.delete(stream)
-            self._resident.remove(stream)
-            self._idle.remove(stream)
-            del self._objects[stream]
+            if stream in self._files:
+                self._path(stream).unlink(missing_ok=True)
+            for known in (*self._tiers, self._files, self._objects):
+                known.pop(stream, None)  # type: ignore[attr-defined]
             self._current = None if self._current == stream else self._current
 
-    # --- overview ------------------------------------------------------------------------------------------------
-
     def streams(self) -> list[str]:
-        """Return the names of all streams, the least recently used ones first."""
+        """Return the names of all streams, the least recently used one first."""
         with self._lock:
             return list(self._objects)
 
@@ -210,17 +181,13 @@ class AdapterPool:
     def memory(self) -> dict[str, int]:
         """Return the bytes of all states that are not in use: on the ``device``, in ``host`` memory, on ``disk``."""
         with self._lock:
-            disk = sum(self._files.sizes.values()) if self._files is not None else 0
-            return {"device": self._resident.nbytes, "host": self._idle.nbytes, "disk": disk}
+            device, host = (sum(state.nbytes for state in tier.values()) for tier in self._tiers)
+            return {"device": device, "host": host, "disk": sum(self._files.values())}
 
     def __repr__(self) -> str:
-        count, files = len(self._objects), len(self._files.sizes) if self._files else 0
-        return (
-            f"<AdapterPool: {self._adapter.title}, {count} stream{'s' * (count != 1)}; states: "
-            f"{len(self._resident.states)} on the device, {len(self._idle.states)} in host memory, {files} files>"
-        )
-
-    # --- files ---------------------------------------------------------------------------------------------------
+        (device, host), count, files = map(len, self._tiers), len(self), len(self._files)
+        stored = f"{device} on the device, {host} in host memory, {files} files"
+        return f"<AdapterPool: {self._adapter.title}, {count} stream{'s' * (count != 1)}; states: {stored}>"
 
     def save(self) -> None:
         """Write the states of all streams to the folder, so that a new pool continues from them.
@@ -231,91 +198,85 @@ class AdapterPool:
             UsageError: the pool has no folder.
             DataError: the disk is full or the folder is not writable; earlier files are unchanged.
         """
-        if self._files is None:
-            raise UsageError("The pool has no folder. Create it with folder=.")
         with self._lock:
-            for stream, state in {**self._resident.states, **self._idle.states}.items():
-                self._files.save(stream, state.without(self._initial))
-            if self._current is not None:
-                self._files.save(self._current, self._pack_current().without(self._initial))
+            current = {} if self._current is None else {self._current: self._pack_current()}
+            for stream, state in (self._tiers[0] | self._tiers[1] | current).items():
+                self._store(stream, state, "", len(self._tiers))
 
-    def close(self) -> None:
-        """Save all states if the pool has a folder, and let other pools use it. The pool must not be used after it."""
-        if self._files is not None:
-            self.save()
-            self._files.close()
-        self._adapter.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    # --- switching -----------------------------------------------------------------------------------------------
+    # --- states --------------------------------------------------------------------------------------------------
 
     def _switch(self, stream: str) -> None:
         """Give the adapter the state of a stream. If this fails, no state is lost."""
-        objects = self._objects.get(stream) or HostObjects()
+        objects = self._objects.get(stream) or new_objects()
         if stream != self._current:
-            state = self._resident.states.get(stream) or self._idle.states.get(stream)
-            if state is None and self._files is not None and stream in self._files.sizes:
-                state = self._files.load(stream)
+            state = self._tiers[0].get(stream) or self._tiers[1].get(stream) or self._read(stream)
             with torch.inference_mode(False):
-                self._store_current(stream)
+                if self._current is not None:
+                    self._store(self._current, self._pack_current(), stream)
                 self._current = None  # until the state is complete
                 tensors, plain = self._initial_tensors, json.loads(self._initial.plain)
                 if state is not None:
                     tensors, plain = tensors | state.tensors(self._device), plain | json.loads(state.plain)
-                load_stream_state(self._adapter, tensors, plain)
-            objects.attach(self._adapter)
+                load_stream_state(self._adapter, tensors, plain, objects)
             self._current = stream
-            self._resident.remove(stream)
-            self._idle.remove(stream)
+            for tier in self._tiers:
+                tier.pop(stream, None)
         self._objects.pop(stream, None)
         self._objects[stream] = objects  # now the most recently used one
-
-    def _store_current(self, next_stream: str) -> None:
-        """Copy the state of the adapter to the device memory of the pool, or to a lower tier."""
-        if self._current is None:
-            return
-        state = self._pack_current()
-        if not self._resident.accepts(state.nbytes):
-            self._store_in_host_memory(self._current, state, next_stream)
-            return
-        for stream in self._resident.surplus(state.nbytes, next_stream):
-            self._store_in_host_memory(stream, self._resident.states[stream], next_stream)
-            self._resident.remove(stream)
-        self._resident.add(self._current, state)
-
-    def _store_in_host_memory(self, stream: str, state: PackedState, next_stream: str) -> None:
-        state = state.without(self._initial)
-        if not self._idle.accepts(state.nbytes):
-            self._write(stream, state)
-            return
-        for other in self._idle.surplus(state.nbytes, next_stream):
-            self._write(other, self._idle.states[other])
-            self._idle.remove(other)
-        self._idle.add(stream, state)
-
-    def _write(self, stream: str, state: PackedState) -> None:
-        if self._files is None:
-            raise UsageError(
-                f"The states of {len(self)} streams need more than memory= and host_memory= allow. Pass folder=, raise "
-                "a limit, or call pool.remove for streams that have ended."
-            )
-        self._files.save(stream, state)
 
     def _pack_current(self) -> PackedState:
         with torch.inference_mode(False):
             return PackedState.pack(*stream_state(self._adapter), self._device)
 
+    def _store(self, stream: str, state: PackedState, leaving: str, level: int = 0) -> None:
+        """Store a state in a tier; the least recently used ones are moved to the next tier if there is no room.
 
-def _read_bytes(name: str, given: int | str | None) -> int | None:
-    try:
-        size: int | None = TypeAdapter(ByteSize | None).validate_python(given)
-    except (ValueError, OverflowError):  # of pydantic
-        size = -1
-    if isinstance(given, bool) or (size is not None and size < 0):
-        raise UsageError(f"{name} is {given!r}. Expected a number of bytes, such as 2_000_000 or '2 GB', or None.")
-    return size
+        The state of the stream ``leaving`` will be removed and needs no room. The tier after the last is the folder.
+        """
+        limit = self._limits[level] if level < len(self._tiers) else None
+        state = state.without(self._initial) if level else state
+        if level == len(self._tiers):
+            if self._folder is None:
+                raise UsageError(
+                    f"The pool has no folder for the states of its {len(self)} streams. Pass folder=, raise memory= or "
+                    "host_memory=, or call pool.remove for streams that have ended."
+                )
+            state.save(self._path(stream), stream, self._owner)
+            self._files[stream] = self._path(stream).stat().st_size
+        elif limit is not None and state.nbytes > limit:
+            self._store(stream, state, leaving, level + 1)
+        else:
+            tier = self._tiers[level]
+            others = {name: other for name, other in tier.items() if name != leaving}
+            excess = 0 if limit is None else state.nbytes + sum(other.nbytes for other in others.values()) - limit
+            for name, other in others.items():
+                if excess > 0:
+                    self._store(name, other, leaving, level + 1)
+                    excess -= tier.pop(name).nbytes
+            tier[stream] = state
+
+    def _path(self, stream: str) -> Path:
+        return Path(self._folder or "") / f"stream-{_encode(stream)}.pt"
+
+    def _read(self, stream: str) -> PackedState | None:
+        try:
+            return None if stream not in self._files else PackedState.load(self._path(stream), stream, self._owner)
+        except DataError as error:
+            raise DataError(
+                f"The state of stream '{stream}' cannot be read: {error} Other streams are not affected. Restore the "
+                f"file, or call pool.reset('{stream}') to start from the source model."
+            ) from error
+
+
+def _encode(stream: object) -> str:
+    """Return the name of a stream as part of a file name: other characters than a-z, 0-9, - and _ become %XX."""
+    if not isinstance(stream, str):
+        raise UsageError(f"The name of a stream is of type {type(stream).__name__}. Pass a string: stream='camera-7'.")
+    raw = stream.encode(errors="surrogatepass")
+    encoded = "".join(chr(byte) if byte in SAFE else f"%{byte:02x}" for byte in raw)
+    if not 0 < len(encoded) <= MAX_NAME:
+        raise UsageError(
+            f"The name of a stream has {len(encoded)} characters, where other characters than a-z, 0-9, - and _ count "
+            f"as three or more. Expected 1 to {MAX_NAME}."
+        )
+    return encoded

@@ -117,8 +117,8 @@ def test_budgets_are_kept_and_least_recently_used_streams_move_first(tmp_path):
         assert pool.memory()["host"] <= 3 * one
     assert len(pool) == 10
     assert pool.streams() == [f"camera {number}" for number in range(10)]
-    assert list(pool._resident.states) == ["camera 7", "camera 8"]
-    assert list(pool._idle.states)[-1] == "camera 6"
+    assert list(pool._tiers[0]) == ["camera 7", "camera 8"]
+    assert list(pool._tiers[1])[-1] == "camera 6"
     assert pool.memory()["disk"] == sum(path.stat().st_size for path in tmp_path.glob("stream-*"))
     assert repr(pool).startswith("<AdapterPool: TENT, 10 streams; states: 2 on the device, ")
 
@@ -248,13 +248,13 @@ def test_summary_covers_all_steps_of_a_stream():
 @pytest.mark.parametrize("value", [-1, True, "much", 1.5, [1]])
 @pytest.mark.parametrize("name", ["memory", "host_memory"])
 def test_budget_that_is_no_number_of_bytes_is_refused(name, value):
-    with pytest.raises(UsageError, match=rf"{name} is .* such as 2_000_000 or '2 GB'"):
+    with pytest.raises(UsageError, match=rf"Invalid settings for AdapterPool:\n  - {name} = "):
         driftlaw.AdapterPool(tiny_model(), "tent", **{name: value})
 
 
 def test_budget_may_have_a_unit():
     pool = driftlaw.AdapterPool(tiny_model(), "tent", memory="2 GB", host_memory="1.5 MiB")
-    assert (pool._resident.limit, pool._idle.limit) == (2_000_000_000, 1_572_864)
+    assert pool._limits == (2_000_000_000, 1_572_864)
 
 
 def test_arguments_of_adapt_are_checked():
@@ -268,7 +268,7 @@ def test_arguments_of_adapt_are_checked():
 
 @pytest.mark.parametrize(
     ("stream", "message"),
-    [(7, "type int"), (None, "type NoneType"), ("", "Expected 1 to 200"), ("ä" * 40, "240"), ("\ud800", "Unicode")],
+    [(7, "type int"), (None, "type NoneType"), ("", "Expected 1 to 200"), ("ä" * 40, "240")],
 )
 def test_invalid_name_of_a_stream_is_refused(stream, message):
     pool = driftlaw.AdapterPool(tiny_model(), "tent")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import driftlaw
-from driftlaw.errors import DataError
+from driftlaw.errors import DataError, UsageError
 from driftlaw.testing.fixtures import make_images, tiny_model
 
 NAMES = ("camera 7", "../../etc/passwd", "Ä", "a", "A", "x" * 200)
@@ -22,34 +22,35 @@ def use_all(pool, number):
     return [pool(make_images(number), stream=name) for name in NAMES]
 
 
-def test_new_pool_continues_where_the_old_one_was_closed(tmp_path):
+def test_new_pool_continues_where_the_old_one_was_saved(tmp_path):
     adapter = driftlaw.adapt(tiny_model(), "tent")
-    with make_pool(tmp_path / "new" / "folder", memory="1 MB") as pool:
-        for number in range(2):
-            expected = adapter(make_images(number))
-            assert all(torch.equal(logits, expected) for logits in use_all(pool, number))
-    with make_pool(tmp_path / "new" / "folder") as pool:
-        assert set(pool.streams()) == set(NAMES)
-        expected = adapter(make_images(2))
-        assert all(torch.equal(logits, expected) for logits in use_all(pool, 2))
+    pool = make_pool(tmp_path / "new" / "folder", memory="1 MB")
+    for number in range(2):
+        expected = adapter(make_images(number))
+        assert all(torch.equal(logits, expected) for logits in use_all(pool, number))
+    pool.save()
+    pool = make_pool(tmp_path / "new" / "folder")
+    assert set(pool.streams()) == set(NAMES)
+    expected = adapter(make_images(2))
+    assert all(torch.equal(logits, expected) for logits in use_all(pool, 2))
 
 
 def test_files_stay_in_the_folder_and_differ_without_regard_to_case(tmp_path):
     folder = tmp_path / "pool"
-    with make_pool(folder) as pool:
-        use_all(pool, 0)
+    pool = make_pool(folder)
+    use_all(pool, 0)
+    pool.save()
     assert [path.name for path in tmp_path.iterdir()] == ["pool"]
     names = [path.name for path in folder.glob("stream-*.pt")]
     assert len({name.lower() for name in names}) == len(NAMES)
 
 
-def test_pool_that_was_not_closed_continues_from_the_states_that_were_saved(tmp_path):
+def test_pool_continues_from_the_last_saved_states_after_a_kill(tmp_path):
     adapter, killed = driftlaw.adapt(tiny_model(), "tent"), make_pool(tmp_path)
     adapter(make_images(0))
     killed(make_images(0), stream="a")
     killed.save()
     killed(make_images(1), stream="a")
-    killed._files.close()
     (tmp_path / ".stream-a.abcdefgh.part.pt").write_bytes(b"half a file")
     pool = make_pool(tmp_path)
     assert torch.equal(pool(make_images(5), stream="a"), adapter(make_images(5)))
@@ -115,25 +116,15 @@ def test_folder_that_cannot_be_used_is_an_error(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="Cannot create directory"):
         make_pool(tmp_path / "file")
-    first = make_pool(tmp_path / "pool")
-    with pytest.raises(DataError, match="in use by another pool"):
-        make_pool(tmp_path / "pool")
-    first.close()
-    make_pool(tmp_path / "pool").close()
-
-
-@pytest.mark.parametrize("other", [{"method": "norm"}, {"seed": 1}, {"learning_rate": 0.5}])
-def test_folder_of_another_method_or_setting_is_refused(tmp_path, other):
-    make_pool(tmp_path).close()
-    for _ in range(2):  # the first failure releases the folder
-        with pytest.raises(DataError, match="another model, method, setting or seed"):
-            make_pool(tmp_path, **other)
+    with pytest.raises(UsageError, match="folder = 5"):
+        make_pool(5)
 
 
 def test_file_of_another_pool_is_refused(tmp_path):
     for seed in range(2):
-        with make_pool(tmp_path / str(seed), seed=seed) as pool:
-            pool(make_images(), stream="a")
+        pool = make_pool(tmp_path / str(seed), seed=seed)
+        pool(make_images(), stream="a")
+        pool.save()
     (tmp_path / "1" / "stream-a.pt").replace(tmp_path / "0" / "stream-a.pt")
     with pytest.raises(DataError, match="another model, method, setting or seed"):
         make_pool(tmp_path / "0")(make_images(), stream="a")

@@ -92,4 +92,4 @@ def pools(draw: Draw, checker: Checker, folder: Path) -> None:
     for name in names:
         checker.call(pool, images, stream=name)
         checker.call(draw(st.sampled_from((pool.reset, pool.remove))), name)
-    checker.call(pool.close)
+    checker.call(pool.save)
