@@ -18,11 +18,6 @@ HostObjects = tuple[RangeCheck, PendingFlags, set[str]]
 """Small objects of a stream that stay in host memory and are not saved."""
 
 
-def new_objects() -> HostObjects:
-    """Return the objects of a new stream."""
-    return RangeCheck(), PendingFlags(), set()
-
-
 def stream_state(adapter: Adapter) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return everything that the steps of a stream change: the tensors themselves, and the rest as JSON data.
 
@@ -56,13 +51,12 @@ def stream_state(adapter: Adapter) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 @torch.no_grad()
-def load_stream_state(
-    adapter: Adapter, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], objects: HostObjects
-) -> None:
-    """Put the state of a stream into an adapter, with copies of what ``stream_state`` returned.
+def load_stream(adapter: Adapter, tensors: dict[str, Tensor], plain: Any, objects: HostObjects | None) -> HostObjects:
+    """Put a copy of what ``stream_state`` returned into an adapter, and return the objects that it uses from now on.
 
-    Tensors are written in place, so that CUDA graphs stay valid.
+    Tensors are written in place, so that CUDA graphs stay valid. A new stream has no objects yet.
     """
+    objects = objects or (RangeCheck(), PendingFlags(), set())
     adapter.inputs._range_check, adapter._updates, adapter._warned = objects
     adapter._host_cache.clear()
     adapter.steps = plain["steps"]
@@ -71,7 +65,7 @@ def load_stream_state(
         for group, options in zip(optimizer.param_groups, plain["options"][attribute], strict=True):
             group.update(options)
         parameters = [value for group in optimizer.param_groups for value in group["params"]]
-        for name in [name for name in {**own, **tensors} if name.startswith(f"{attribute}.")]:
+        for name in [name for name in own | tensors if name.startswith(f"{attribute}.")]:
             parameter, key = parameters[int(name.split(".")[1])], name.split(".")[2]
             if name in tensors and name not in own:
                 like = parameter if tensors[name].shape == parameter.shape else tensors[name]
@@ -81,11 +75,8 @@ def load_stream_state(
             elif name not in tensors:
                 optimizer.state.pop(parameter, None)
     pairs = [(value, tensors[name]) for name, value in own.items() if name in tensors]
-    for value, given in pairs:
-        if value.shape != given.shape:  # a buffer that got its size from a batch
-            value.resize_(given.shape)
-    if pairs:
-        torch._foreach_copy_([value for value, _ in pairs], [given for _, given in pairs])
+    if pairs:  # some buffers get their size from a batch
+        torch._foreach_copy_([value.resize_(given.shape) for value, given in pairs], [given for _, given in pairs])
     adapter._count_steps_on_device()
     for name, generator in attributes_of_type(adapter, torch.Generator).items():
         generator.set_state(torch.tensor(list(bytes.fromhex(plain["generators"][name])), dtype=torch.uint8))
@@ -106,6 +97,7 @@ def load_stream_state(
             copies.save(before or changing_tensors(adapter))
         else:
             copies.copies = {}
+    return objects
 
 
 def _named(tensors: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ import driftlaw
 from driftlaw.base import BatchStatsSettings, find_method
 from driftlaw.errors import UsageError
 from driftlaw.methods import list_methods
-from driftlaw.testing.fixtures import SyntheticDataset, make_images, tiny_model
+from driftlaw.testing.fixtures import SyntheticDataset, make_images, model_without_norm_layers, tiny_model
 from driftlaw.testing.snapshots import differences
 
 STREAMS = ("north", "south", "east")
@@ -165,7 +165,7 @@ def test_interrupted_switch_loses_no_state(monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("driftlaw.pool.adapter_pool.load_stream_state", interrupt)
+        patch.setattr("driftlaw.pool.load_stream", interrupt)
         with pytest.raises(KeyboardInterrupt):
             pool(make_images(), stream=pool.streams()[0])
     run_both(pool, adapters, range(3, 5))
@@ -188,7 +188,7 @@ def test_reset_and_remove():
     assert torch.equal(pool(make_images(7), stream="south"), driftlaw.adapt(tiny_model(), "tent")(make_images(7)))
     with pytest.raises(UsageError, match=r"no stream 'eas'\. Did you mean 'east'"):
         pool.remove("eas")
-    with pytest.raises(UsageError, match="type int"):
+    with pytest.raises(UsageError, match="is 3"):
         pool.reset(3)
 
 
@@ -202,6 +202,13 @@ def test_stream_in_use_cannot_be_changed_from_inside():
         with pytest.raises(UsageError, match="Stream 'a' is in use"):
             pool.remove("a")
     assert pool(make_images(), stream="b").shape == (8, 4)
+
+
+def test_method_and_model_without_changing_tensors():
+    pool = driftlaw.AdapterPool(model_without_norm_layers(), "source", memory=0)
+    expected = driftlaw.adapt(model_without_norm_layers(), "source")(make_images())
+    for stream in "aba":
+        assert torch.equal(pool(make_images(), stream=stream), expected)
 
 
 def test_two_threads_use_different_streams():
@@ -268,7 +275,14 @@ def test_arguments_of_adapt_are_checked():
 
 @pytest.mark.parametrize(
     ("stream", "message"),
-    [(7, "type int"), (None, "type NoneType"), ("", "Expected 1 to 200"), ("ä" * 40, "240")],
+    [
+        (7, "is 7"),
+        (None, "is None"),
+        ("", "Expected 1 to 200"),
+        ("ä" * 40, "240"),
+        ("a\n", "control"),
+        ("\ud800", "control"),
+    ],
 )
 def test_invalid_name_of_a_stream_is_refused(stream, message):
     pool = driftlaw.AdapterPool(tiny_model(), "tent")

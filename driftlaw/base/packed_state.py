@@ -41,7 +41,8 @@ class PackedState(NamedTuple):
         entries = tuple((name, str(value.dtype)[6:], tuple(value.shape), sizes[name]) for name, value in named)
         data = torch.empty(sum(value.nbytes for _, value in named), dtype=torch.uint8, device=device)
         state = cls(share(entries), data, json.dumps(plain).encode())
-        torch._foreach_copy_(list(state.tensors(device).values()), [value for _, value in named])
+        if named:
+            torch._foreach_copy_(list(state.tensors(device).values()), [value for _, value in named])
         return state
 
     @property
@@ -70,12 +71,11 @@ class PackedState(NamedTuple):
         for entry, part in self._replace(data=self.data.cpu()).split().items():
             if entry in before and part.equal(before[entry]):
                 continue
-            kept[entry] = part
             if entry[1] == "float32" and (len(entry[2]), entry[3]) == (4, 4):  # recent images are most of many states
                 pixels = (part.view(torch.float32) * 255).round().clamp(0, 255).nan_to_num().to(torch.uint8)
                 if pixels.float().div(255).view(torch.uint8).equal(part):
-                    del kept[entry]
-                    kept[(*entry[:3], 1)] = pixels
+                    entry, part = (*entry[:3], 1), pixels
+            kept[entry] = part
         entries = sorted(kept, key=lambda entry: -entry[3])
         usual = json.loads(initial.plain)
         plain = {key: value for key, value in json.loads(self.plain).items() if value != usual[key]}
@@ -84,25 +84,26 @@ class PackedState(NamedTuple):
 
     def save(self, path: Path, stream: str, owner: str) -> None:
         """Write the state of a stream to a file, which is complete or does not exist; ``owner`` names its pool."""
-        text = json.dumps([stream, owner, self.entries, self.plain.decode()])
-        save_checkpoint({"text": text, "data": self.data, "sha256": _sha256(text, self.data)}, path)
+        text = json.dumps([self.entries, self.plain.decode()])
+        save_checkpoint({"text": text, "data": self.data, "sha256": _sha256(stream, owner, text, self.data)}, path)
 
     @classmethod
     def load(cls, path: Path, stream: str, owner: str) -> PackedState:
         """Read what ``save`` wrote; raises DataError if the file is damaged or was written for something else."""
-        content = read_torch_file(path)
         try:
+            content = read_torch_file(path)
             text, data = content["text"], content["data"]
-            name, given, entries, plain = json.loads(text)
-            intact = content["sha256"] == _sha256(text, data) and name == stream
-        except (TypeError, ValueError, KeyError, AttributeError, RuntimeError):
-            intact = False
-        if not intact:
-            raise DataError(f"{path} is damaged, or is not the state of this stream.")
-        if given != owner:
-            raise DataError(f"{path} was written with another model, method, setting or seed.")
+            if content["sha256"] != _sha256(stream, owner, text, data):
+                raise DataError("The file does not match its checksum.")
+            entries, plain = json.loads(text)
+        except (DataError, TypeError, ValueError, KeyError, AttributeError, RuntimeError) as error:
+            raise DataError(
+                f"The state of stream '{stream}' cannot be read. {path} is damaged, or was written for another stream, "
+                "model, method, setting or seed. Other streams are not affected. Restore the file, or call "
+                f"pool.reset('{stream}') to start from the source model."
+            ) from error
         return cls(share(tuple((*entry[:2], tuple(entry[2]), entry[3]) for entry in entries)), data, plain.encode())
 
 
-def _sha256(text: str, data: Tensor) -> str:
-    return hashlib.sha256(text.encode() + data.numpy().tobytes()).hexdigest()
+def _sha256(stream: str, owner: str, text: str, data: Tensor) -> str:
+    return hashlib.sha256(json.dumps([stream, owner, text]).encode() + data.numpy().tobytes()).hexdigest()

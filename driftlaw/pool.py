@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import string
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import unquote
@@ -17,16 +16,15 @@ from torch import Tensor, nn
 
 from driftlaw import adapt
 from driftlaw.base import Adapter
-from driftlaw.base.switching import HostObjects, load_stream_state, new_objects, stream_state
+from driftlaw.base.packed_state import PackedState
+from driftlaw.base.switching import HostObjects, load_stream, stream_state
 from driftlaw.components.cache import fingerprint
-from driftlaw.errors import DataError, UsageError, suggest
+from driftlaw.errors import UsageError, suggest
 from driftlaw.execution.locks import ForkSafeRLock
 from driftlaw.files import writable_folder
-from driftlaw.pool.packed_state import PackedState
 from driftlaw.settings import Settings, parse
 
-HOST = torch.device("cpu")
-SAFE = (string.ascii_lowercase + string.digits + "-_").encode()  # in file names; some file systems ignore case
+SAFE = b"abcdefghijklmnopqrstuvwxyz0123456789-_"  # in file names; some file systems ignore case
 MAX_NAME = 200  # characters of a file name for the name of a stream
 
 
@@ -49,22 +47,15 @@ class AdapterPool:
     The states of streams that are not in use are on the device of the model. If they need more than ``memory``, the
     least recently used ones are moved to host memory, without the tensors that still are those of the source model. If
     these need more than ``host_memory``, the least recently used ones are moved to files. They are used again as if
-    they had stayed. During a switch, up to two states more are in memory.
-
-    A pool may be used by several threads; it runs one call at a time. A call that fails loses no state.
+    they had stayed. During a switch, up to two states more are in memory. A call that fails loses no state. Several
+    threads may use a pool; it runs one call at a time.
 
     Args:
-        model: as for ``driftlaw.adapt``.
-        method: as for ``driftlaw.adapt``.
+        model, method: as for ``driftlaw.adapt``.
         memory: bytes for states on the device of the model, such as ``2_000_000`` or ``"2 GB"``; None: no limit.
         host_memory: bytes for further states in host memory; None: no limit.
-        folder: folder for the files. A pool continues the streams that it finds there. Only one pool may use it at a
-            time.
+        folder: folder for the files, of one pool at a time. The pool continues the streams that it finds there.
         **settings: further arguments of ``driftlaw.adapt``. All streams start with the same ``seed``.
-
-    Raises:
-        UsageError: an argument is invalid, or the guard has a folder for snapshots.
-        DataError: the folder is not writable.
 
     >>> import driftlaw
     >>> pool = AdapterPool(driftlaw.load_model("wrn_16_1-cifar10"), "tent", memory="1 MB")
@@ -83,36 +74,31 @@ class AdapterPool:
         folder: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> None:
-        given = {"memory": memory, "host_memory": host_memory, "folder": folder}
-        own = parse(PoolSettings, given, where="AdapterPool")
+        own = parse(PoolSettings, {"memory": memory, "host_memory": host_memory, "folder": folder}, where="AdapterPool")
         self._limits = own.memory, own.host_memory
         self._adapter = adapter = adapt(model, method, **settings)
         if adapter.guard is not None and adapter.guard.folder is not None:
             raise UsageError("All streams would write to guard.snapshots. Remove it, and pass folder= to the pool.")
-        self._device = next((value.device for value in adapter.model.parameters()), HOST)
-        self._initial = PackedState.pack(*stream_state(adapter), HOST)
+        self._device = next((value.device for value in adapter.model.parameters()), torch.device("cpu"))
+        self._initial = PackedState.pack(*stream_state(adapter), torch.device("cpu"))
         self._initial_tensors = self._initial.tensors(self._device)
         self._lock = ForkSafeRLock()
         self._current: str | None = None  # the stream whose state the adapter has
         self._in_use: str | None = None  # the stream of ``using``
         self._tiers: tuple[dict[str, PackedState], ...] = {}, {}  # on the device, in host memory; the oldest first
-        self._objects: dict[str, HostObjects] = {}  # of every stream, the least recently used one first
+        self._objects: dict[str, HostObjects | None] = {}  # None: not used yet; the least recently used first
         self._files: dict[str, int] = {}  # bytes of the file of every stream that has one
         self._folder = own.folder
         if own.folder is None:
             return
         self._owner = fingerprint(adapter.model, [adapter.name, adapter.config.model_dump(mode="json"), adapter.seed])
-        for path in writable_folder(own.folder).glob(
-            ".stream-*.part.pt"
-        ):  # of processes that were killed while they wrote
-            path.unlink()
+        for path in writable_folder(own.folder).glob(".stream-*.part.pt"):
+            path.unlink()  # a process was killed while it wrote
         for path in sorted(own.folder.glob("stream-*.pt"), key=os.path.getmtime):
-            name = path.stem.removeprefix("stream-")
-            stream = unquote(name, errors="ignore")
-            if stream and len(name) <= MAX_NAME and self._path(stream) == path:
-                self._files[stream], self._objects[stream] = path.stat().st_size, new_objects()
-
-    # --- use -----------------------------------------------------------------------------------------------------
+            with suppress(UsageError):  # of files that are not of a pool
+                stream = unquote(path.stem.removeprefix("stream-"))
+                if self._path(stream) == path:
+                    self._files[stream], self._objects[stream] = path.stat().st_size, None
 
     def __call__(self, images: Any = None, *, stream: str, **keywords: Any) -> Any:
         """Predict one batch of a stream and update its model, as ``Adapter`` does. A new name starts a stream."""
@@ -130,10 +116,6 @@ class AdapterPool:
 
         Examples are ``step``, ``summary``, ``state_dict`` and ``guard.events``. Other threads wait until it ends.
         Callbacks and other settings of the adapter itself are those of all streams.
-
-        Raises:
-            UsageError: the name of the stream is invalid, or there is no memory for another stream and no folder.
-            DataError: the file of the stream is damaged, or the state of another one cannot be written.
         """
         _encode(stream)
         with self._lock:
@@ -151,7 +133,7 @@ class AdapterPool:
         """Return a stream to the source model. This also works if its file is damaged."""
         with self._lock:
             self.remove(stream)
-            self._objects[stream] = new_objects()
+            self._objects[stream] = None
 
     def remove(self, stream: str) -> None:
         """Forget a stream and delete its file."""
@@ -169,8 +151,7 @@ class AdapterPool:
 
     def streams(self) -> list[str]:
         """Return the names of all streams, the least recently used one first."""
-        with self._lock:
-            return list(self._objects)
+        return list(self._objects)
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -189,53 +170,43 @@ class AdapterPool:
         stored = f"{device} on the device, {host} in host memory, {files} files"
         return f"<AdapterPool: {self._adapter.title}, {count} stream{'s' * (count != 1)}; states: {stored}>"
 
+    @torch.inference_mode(False)
     def save(self) -> None:
         """Write the states of all streams to the folder, so that a new pool continues from them.
 
         Without it, files contain the state in which a stream was moved to disk last.
-
-        Raises:
-            UsageError: the pool has no folder.
-            DataError: the disk is full or the folder is not writable; earlier files are unchanged.
         """
         with self._lock:
-            current = {} if self._current is None else {self._current: self._pack_current()}
+            packed = PackedState.pack(*stream_state(self._adapter), self._device)
+            current = {} if self._current is None else {self._current: packed}
             for stream, state in (self._tiers[0] | self._tiers[1] | current).items():
                 self._store(stream, state, "", len(self._tiers))
 
-    # --- states --------------------------------------------------------------------------------------------------
-
+    @torch.inference_mode(False)
     def _switch(self, stream: str) -> None:
         """Give the adapter the state of a stream. If this fails, no state is lost."""
-        objects = self._objects.get(stream) or new_objects()
+        objects = self._objects.get(stream)
         if stream != self._current:
-            state = self._tiers[0].get(stream) or self._tiers[1].get(stream) or self._read(stream)
-            with torch.inference_mode(False):
-                if self._current is not None:
-                    self._store(self._current, self._pack_current(), stream)
-                self._current = None  # until the state is complete
-                tensors, plain = self._initial_tensors, json.loads(self._initial.plain)
-                if state is not None:
-                    tensors, plain = tensors | state.tensors(self._device), plain | json.loads(state.plain)
-                load_stream_state(self._adapter, tensors, plain, objects)
+            state = self._tiers[0].get(stream) or self._tiers[1].get(stream)
+            if state is None and stream in self._files:
+                state = PackedState.load(self._path(stream), stream, self._owner)
+            if self._current is not None:
+                self._store(self._current, PackedState.pack(*stream_state(self._adapter), self._device), stream)
+            self._current = None  # until the state is complete
+            tensors, plain = self._initial_tensors, json.loads(self._initial.plain)
+            if state is not None:
+                tensors, plain = tensors | state.tensors(self._device), plain | json.loads(state.plain)
+            objects = load_stream(self._adapter, tensors, plain, objects)
             self._current = stream
             for tier in self._tiers:
                 tier.pop(stream, None)
         self._objects.pop(stream, None)
         self._objects[stream] = objects  # now the most recently used one
 
-    def _pack_current(self) -> PackedState:
-        with torch.inference_mode(False):
-            return PackedState.pack(*stream_state(self._adapter), self._device)
-
     def _store(self, stream: str, state: PackedState, leaving: str, level: int = 0) -> None:
-        """Store a state in a tier; the least recently used ones are moved to the next tier if there is no room.
-
-        The state of the stream ``leaving`` will be removed and needs no room. The tier after the last is the folder.
-        """
-        limit = self._limits[level] if level < len(self._tiers) else None
+        """Move the least recently used states to the next tier, except for ``leaving``, and store a state in a tier."""
         state = state.without(self._initial) if level else state
-        if level == len(self._tiers):
+        if level == len(self._tiers):  # the folder
             if self._folder is None:
                 raise UsageError(
                     f"The pool has no folder for the states of its {len(self)} streams. Pass folder=, raise memory= or "
@@ -243,37 +214,28 @@ class AdapterPool:
                 )
             state.save(self._path(stream), stream, self._owner)
             self._files[stream] = self._path(stream).stat().st_size
-        elif limit is not None and state.nbytes > limit:
+            return
+        tier, limit = self._tiers[level], self._limits[level]
+        if limit is not None and state.nbytes > limit:
             self._store(stream, state, leaving, level + 1)
-        else:
-            tier = self._tiers[level]
-            others = {name: other for name, other in tier.items() if name != leaving}
-            excess = 0 if limit is None else state.nbytes + sum(other.nbytes for other in others.values()) - limit
-            for name, other in others.items():
-                if excess > 0:
-                    self._store(name, other, leaving, level + 1)
-                    excess -= tier.pop(name).nbytes
-            tier[stream] = state
+            return
+        others = {name: other for name, other in tier.items() if name != leaving}
+        excess = 0 if limit is None else state.nbytes + sum(other.nbytes for other in others.values()) - limit
+        for name, other in others.items():
+            if excess > 0:
+                self._store(name, other, leaving, level + 1)
+                excess -= tier.pop(name).nbytes
+        tier[stream] = state
 
     def _path(self, stream: str) -> Path:
         return Path(self._folder or "") / f"stream-{_encode(stream)}.pt"
 
-    def _read(self, stream: str) -> PackedState | None:
-        try:
-            return None if stream not in self._files else PackedState.load(self._path(stream), stream, self._owner)
-        except DataError as error:
-            raise DataError(
-                f"The state of stream '{stream}' cannot be read: {error} Other streams are not affected. Restore the "
-                f"file, or call pool.reset('{stream}') to start from the source model."
-            ) from error
-
 
 def _encode(stream: object) -> str:
     """Return the name of a stream as part of a file name: other characters than a-z, 0-9, - and _ become %XX."""
-    if not isinstance(stream, str):
-        raise UsageError(f"The name of a stream is of type {type(stream).__name__}. Pass a string: stream='camera-7'.")
-    raw = stream.encode(errors="surrogatepass")
-    encoded = "".join(chr(byte) if byte in SAFE else f"%{byte:02x}" for byte in raw)
+    if not (isinstance(stream, str) and stream.isprintable()):
+        raise UsageError(f"The name of a stream is {stream!r}. Expected text without control characters.")
+    encoded = "".join(chr(byte) if byte in SAFE else f"%{byte:02x}" for byte in stream.encode())
     if not 0 < len(encoded) <= MAX_NAME:
         raise UsageError(
             f"The name of a stream has {len(encoded)} characters, where other characters than a-z, 0-9, - and _ count "
