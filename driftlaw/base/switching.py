@@ -89,7 +89,9 @@ def load_stream(adapter: Adapter, tensors: dict[str, Tensor], plain: Any, object
     if adapter.guard is not None:
         state = {**plain["guard"], "good": _named(tensors, GOOD)}
         state["signals"] = [torch.tensor(value, dtype=torch.float64) for value in state["signals"]]
-        state |= {key: [v.clone() for v in _named(tensors, f"guard.{key}.").values()] for key in ("sample", "logits")}
+        for key in ("sample", "logits"):
+            found = _named(tensors, f"guard.{key}.")
+            state[key] = [found[str(index)].clone() for index in range(len(found))]
         adapter.guard.load_state_dict(state)
         adapter.guard.step_events = []
         copies, before = adapter._transaction.before, _named(tensors, BEFORE)

@@ -93,6 +93,20 @@ def test_each_stream_has_its_own_guard(tmp_path):
             assert differences(before, expected.tensors_before_update()) == []
 
 
+def test_sample_of_the_guard_keeps_its_order_if_only_some_images_are_bytes():
+    settings = {"guard": {"sample": 64}, "statistics": "batch"}
+    pool = driftlaw.AdapterPool(tiny_model(), "tent", memory=0, **settings)
+    adapter = driftlaw.adapt(tiny_model(), "tent", **settings)
+    for number in range(3):
+        images = make_images(number, count=4)
+        images = images if number else (images * 255).to(torch.uint8)
+        adapter(images)
+        for stream in "ab":
+            pool(images, stream=stream)
+    assert_same_states(pool, {"a": adapter})
+    assert len(adapter.guard.sample) == 3
+
+
 def test_recent_images_of_bytes_need_one_byte_per_value(tmp_path):
     images = (make_images() * 255).to(torch.uint8)
     pool = driftlaw.AdapterPool(tiny_model(), "tent", memory=0)
