@@ -208,10 +208,8 @@ class AdapterPool:
         state = state.without(self._initial) if level else state
         if level == len(self._tiers):  # the folder
             if self._folder is None:
-                raise UsageError(
-                    f"The pool has no folder for the states of its {len(self)} streams. Pass folder=, raise memory= or "
-                    "host_memory=, or call pool.remove for streams that have ended."
-                )
+                what = f"The pool has no folder for the states of its {len(self)} streams"
+                raise UsageError(f"{what}. Pass folder=, raise a limit, or call pool.remove for ended streams.")
             state.save(self._path(stream), stream, self._owner)
             self._files[stream] = self._path(stream).stat().st_size
             return

@@ -36,9 +36,8 @@ class PackedState(NamedTuple):
     @torch.no_grad()
     def pack(cls, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], device: torch.device) -> PackedState:
         """Return a copy of a state on a device."""
-        sizes = {name: value.element_size() for name, value in tensors.items()}
-        named = [(name, tensors[name]) for name in sorted(sizes, key=lambda name: -sizes[name])]
-        entries = tuple((name, str(value.dtype)[6:], tuple(value.shape), sizes[name]) for name, value in named)
+        named = sorted(tensors.items(), key=lambda item: -item[1].element_size())
+        entries = tuple((name, str(value.dtype)[6:], tuple(value.shape), value.element_size()) for name, value in named)
         data = torch.empty(sum(value.nbytes for _, value in named), dtype=torch.uint8, device=device)
         state = cls(share(entries), data, json.dumps(plain).encode())
         if named:
