@@ -12,6 +12,7 @@ import typer
 from benchmarks import options
 from benchmarks.options import ProgressCallback, command_line, report_result
 from benchmarks.reliability.commands import app as reliability_app
+from benchmarks.scale.commands import app as scale_app
 from benchmarks.step_commands import diagnostics, memory, roofline, scaling, step
 from benchmarks.train.command import train
 from benchmarks.tune.command import tune
@@ -26,6 +27,7 @@ app = typer.Typer(
 for command in (step, memory, scaling, roofline, diagnostics, train, tune, select):
     app.command()(command)
 app.add_typer(reliability_app, name="reliability")
+app.add_typer(scale_app, name="scale")
 
 
 @app.command()

@@ -491,7 +491,36 @@ def serve_speed_table(name: str = "serve-speed") -> str:
     return reliability_table(name, head, lambda found: [[row[key] for key in keys] for row in found])
 
 
+def pool_table() -> str:
+    """Memory and switches of many streams in a pool."""
+    path = "bench/scale-pool.json"
+    record = json.loads((RESULTS / path).read_text(encoding="utf-8"))
+    rows = []
+    for row in record["rows"]:
+        method, _, settings = row["variant"].partition(" ")
+        title = f"{TITLES[method]}, `{settings}`" if settings else TITLES[method]
+        sizes = [f"{row['bytes_per_stream'][place] / 1000:,.0f}" for place in ("device", "host", "disk")]
+        share = max(row["peak_bytes"][place] / row["budget_bytes"][place] for place in ("device", "host"))
+        times = [row["switch"][place] for place in ("device", "host", "disk")]
+        rows.append(
+            (
+                title,
+                f"{row['equal_calls']} of {row['calls']}",
+                *sizes,
+                f"{100 * share:.1f} %",
+                *(f"{time['median_ms']:.1f}, {time['p99_ms']:.1f}" for time in times),
+            )
+        )
+    head = ["method", "equal predictions", *(f"kB per stream: {place}" for place in ("device", "host", "disk"))]
+    head += [
+        "largest use of a limit",
+        *(f"ms per switch from {place}: median, 99 %" for place in ("device", "host", "disk")),
+    ]
+    return f"{markdown_table(head, rows)}\n\n{_origin(path, record)}"
+
+
 TABLES = {
+    "scale-pool": pool_table,
     "serve-hostile": serve_hostile_table,
     "serve-hostile-each": functools.partial(serve_hostile_table, "serve-hostile-each"),
     "serve-overload": serve_overload_table,

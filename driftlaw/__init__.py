@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from driftlaw.evaluation import run
     from driftlaw.methods import list_methods
     from driftlaw.models import load_model
+    from driftlaw.pool import AdapterPool
     from driftlaw.serving.client import Client
     from driftlaw.streams import make_stream
 else:
     _MODULES = {"corrupt": "corruptions", "list_corruptions": "corruptions", "list_methods": "methods"}
-    _MODULES |= {"load_model": "models", "make_stream": "streams", "run": "evaluation", "Client": "serving.client"}
+    _MODULES |= {"load_model": "models", "make_stream": "streams", "run": "evaluation"}
+    _MODULES |= {"AdapterPool": "pool", "Client": "serving.client"}
 
     def __getattr__(name: str) -> Any:
         """Import a public function when it is first used, because torch takes seconds to import."""
@@ -40,7 +42,8 @@ else:
         return sorted({*globals(), *__all__})
 
 
-__all__ = ["Client", "adapt", "corrupt", "list_corruptions", "list_methods", "load_model", "make_stream", "run"]
+__all__ = ["AdapterPool", "Client", "adapt", "corrupt", "list_corruptions", "list_methods", "load_model"]
+__all__ += ["make_stream", "run"]
 
 _deprecated.install()
 

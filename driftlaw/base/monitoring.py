@@ -191,7 +191,6 @@ class MonitoredState(AdapterState):
                 steps = range(min(RECENT, max(1, count // 2)))
                 last = history.last[[(count - 1 - step) % RECENT for step in steps]].mean(dim=0)
                 entropy, shares = last[0], last[1:]
-                source = self.source_logits(history.sample.to(parameters[0].device) if parameters else history.sample)
                 summary |= Summary(
                     images=history.images,
                     entropy=entropy.item(),
@@ -200,9 +199,12 @@ class MonitoredState(AdapterState):
                     predicted_classes=int((shares > 0).sum()),
                     most_predicted_class=int(shares.argmax()),
                     most_predicted_share=shares.max().item(),
-                    source_agreement=diagnostics.agreement(history.logits.to(source.device), source).item(),
-                    compared_images=len(source),
                 )
+                if len(history.sample):  # a pool does not keep it when it switches to another stream
+                    sample = history.sample.to(parameters[0].device) if parameters else history.sample
+                    source = self.source_logits(sample)
+                    agreement = diagnostics.agreement(history.logits.to(source.device), source).item()
+                    summary |= Summary(source_agreement=agreement, compared_images=len(source))
             return summary
 
 
@@ -220,8 +222,9 @@ class Summary(dict[str, Any]):
                 "entropy: {entropy:.3f} nats, {entropy_at_start:.3f} at the start",
                 "predicted: {predicted_classes} of {classes} classes, class {most_predicted_class} most often "
                 "({most_predicted_share:.0%})",
-                "agreement with the source model: {source_agreement:.0%} of {compared_images} images",
             ]
+        if "source_agreement" in self:
+            lines.append("agreement with the source model: {source_agreement:.0%} of {compared_images} images")
         if self.get("largest_distances"):
             largest = ", ".join(f"{name} {value:.2%}" for name, value in self["largest_distances"].items())
             lines.append(f"largest distances from the source model: {largest}")

@@ -7,7 +7,7 @@ TARGETS: dict[str, Target] = {
     target.__name__: target
     for target in (
         *(api.adapt_with_settings, api.adapt_models, api.adapt_images, api.streams, api.runs, api.corruptions),
-        *(states.saved_states,),
+        *(states.saved_states, states.pools),
         *(command_line.command_line,),
         *(records.record_files, records.resumed_runs, records.tuning_files),
         *(files.presets, files.weights, files.image_folders, files.archives),

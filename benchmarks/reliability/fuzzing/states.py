@@ -1,7 +1,8 @@
-"""Targets: saved states of adapters."""
+"""Targets: saved states of adapters, and pools of streams."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 from benchmarks.reliability.fuzzing.api import methods
 from benchmarks.reliability.fuzzing.checker import Checker, Draw, copy_state, same_state
 from benchmarks.reliability.fuzzing.networks import BATCH, SIDE, adapter_of, tiny
-from benchmarks.reliability.fuzzing.values import NAN, any_values, damage_tree
+from benchmarks.reliability.fuzzing.values import NAN, any_values, damage_bytes, damage_tree, mostly
 from driftlaw.base import Adapter
+from driftlaw.pool import AdapterPool
 
 tensors = st.sampled_from(
     (
@@ -68,3 +70,26 @@ def saved_states(draw: Draw, checker: Checker, folder: Path) -> None:
     if not same_state(initial, copy_state(adapter)):
         adapter_of.cache_clear()
         checker.expect(False, "load_state_dict: reset() does not return to the initial state")
+
+
+def pools(draw: Draw, checker: Checker, folder: Path) -> None:
+    """``AdapterPool`` with unusual limits, folders and names of streams, and with damaged files."""
+    images = torch.rand(BATCH, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1))
+    limits = {
+        name: mostly(draw, st.sampled_from((0, 0, 10_000, "1 MB", None)), any_values)
+        for name in ("memory", "host_memory")
+    }
+    others = any_values.filter(lambda value: not isinstance(value, str | os.PathLike))  # no folders elsewhere
+    place = mostly(draw, st.just(folder / "pool"), others)
+    pool = checker.call(AdapterPool, tiny(), "tent", folder=place, **limits)
+    if not isinstance(pool, AdapterPool):
+        return
+    names = ["a", "b", mostly(draw, st.text(), any_values)]
+    for name in (*names, *names):
+        checker.call(pool, images, stream=name)
+    for path in sorted((folder / "pool").glob("stream-*")):
+        path.write_bytes(damage_bytes(draw, path.read_bytes()))
+    for name in names:
+        checker.call(pool, images, stream=name)
+        checker.call(draw(st.sampled_from((pool.reset, pool.remove))), name)
+    checker.call(pool.save)

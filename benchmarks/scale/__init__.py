@@ -1,0 +1,1 @@
+"""Measurements of many streams and devices: ``python -m benchmarks scale …``, one file per command."""

@@ -1,0 +1,21 @@
+import pytest
+import torch
+
+from benchmarks.reliability.data import NETWORK
+from benchmarks.scale.pool import measure_variant, summarize
+
+
+def test_streams_of_a_pool_predict_as_separate_adapters_within_the_budget():
+    generator = torch.Generator().manual_seed(0)
+    calls = [(name, torch.rand(4, 3, 32, 32, generator=generator)) for name in "abcdabdc"]
+    row = measure_variant("tent statistics=batch", NETWORK, calls, 1, 1, torch.device("cpu"))
+    assert row["equal_calls"] == row["calls"] == 8
+    assert all(row["peak_bytes"][place] <= row["budget_bytes"][place] for place in ("device", "host"))
+    assert row["bytes_per_stream"]["host"] < row["bytes_per_stream"]["device"] < row["adapter_bytes"]
+    assert sum(times["count"] for times in row["switch"].values()) == 8
+    assert row["switch"]["new"]["count"] == 4
+    assert row["switch"]["disk"]["count"] > 0
+
+
+def test_times_are_summarized_in_milliseconds():
+    assert summarize([0.003, 0.001, 0.002]) == pytest.approx({"count": 3, "median_ms": 2, "p99_ms": 3})
