@@ -19,7 +19,7 @@ from driftlaw.base import Adapter
 from driftlaw.base.packed_state import PackedState
 from driftlaw.base.switching import HostObjects, load_stream, stream_state
 from driftlaw.components.cache import fingerprint
-from driftlaw.errors import UsageError, suggest
+from driftlaw.errors import DataError, UsageError, suggest
 from driftlaw.execution.locks import ForkSafeRLock
 from driftlaw.files import writable_folder
 from driftlaw.settings import Settings, parse
@@ -143,8 +143,11 @@ class AdapterPool:
                 raise UsageError(f"The pool has no stream '{stream}'. {hint}pool.streams() lists all.")
             if stream == self._in_use:
                 raise UsageError(f"Stream '{stream}' is in use. Leave its using() first, or call adapter.reset().")
-            if stream in self._files:
-                self._path(stream).unlink(missing_ok=True)
+            try:
+                if stream in self._files:
+                    self._path(stream).unlink(missing_ok=True)
+            except OSError as error:
+                raise DataError(f"Cannot delete the state of stream '{stream}': {error.strerror}.") from error
             for known in (*self._tiers, self._files, self._objects):
                 known.pop(stream, None)  # type: ignore[attr-defined]
             self._current = None if self._current == stream else self._current

@@ -144,3 +144,18 @@ def test_reset_and_remove_delete_the_file(tmp_path):
     pool.remove("b")
     assert list(tmp_path.glob("stream-*.pt")) == []
     assert torch.equal(pool(make_images(7), stream="a"), driftlaw.adapt(tiny_model(), "tent")(make_images(7)))
+
+
+def test_a_file_that_cannot_be_deleted_is_an_error_and_the_stream_stays(tmp_path, monkeypatch):
+    pool = make_pool(tmp_path)
+    pool(make_images(), stream="a")
+    pool.save()
+
+    def refuse(self, missing_ok=False):
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.unlink", refuse)
+        with pytest.raises(DataError, match="Cannot delete the state of stream 'a': Permission denied"):
+            pool.remove("a")
+    assert pool.streams() == ["a"]
