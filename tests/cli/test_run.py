@@ -137,7 +137,7 @@ INTERRUPTED_RUN = ["--methods", "law", "--set", "stream.batch_size=4", "--checkp
 def undisturbed(weights, tmp_path_factory) -> Path:
     """Return the record of the run without an interruption."""
     out = tmp_path_factory.mktemp("undisturbed")
-    assert call_process("-m", "driftlaw", *command(weights, out, *INTERRUPTED_RUN)).returncode == 0
+    assert call(command(weights, out, *INTERRUPTED_RUN)).returncode == 0
     (record,) = out.glob("*.jsonl")
     return record
 
@@ -152,7 +152,7 @@ def test_an_interrupted_run_resumes_and_ends_with_the_same_record(weights, tmp_p
     assert ("Run the same command again to resume." in interrupted.stderr) == (number != signal.SIGKILL)
     (record,) = (tmp_path / "interrupted").glob("*.jsonl")
     assert b'"closing"' not in record.read_bytes()
-    resumed = call_process("-m", "driftlaw", *arguments)
+    resumed = call(arguments)
     assert resumed.returncode == 0, resumed.stderr
     assert re.search(r": resumed after \d+ of \d+ steps", resumed.stderr) or number == signal.SIGKILL
     assert without_timings(record) == without_timings(undisturbed)
