@@ -23,8 +23,11 @@ def decode_file(data: bytes, size: int, settings: ServerSettings) -> Array:
 
     Other sizes are resized and cropped to the center; for 224 pixels as ``driftlaw run --data`` does.
     """
+    formats = ("PNG", "JPEG")
     try:
-        with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
+        with Image.open(io.BytesIO(data), formats=formats) as image:
+            image.verify()  # the checksums of a PNG file, which decoding ignores
+        with Image.open(io.BytesIO(data), formats=formats) as image:
             if image.width * image.height > settings.max_pixels:
                 raise RequestError(413, f"The image has {image.width}×{image.height} pixels, which is too many.")
             if image.mode.startswith(("I", "F")):

@@ -203,6 +203,7 @@ def damaged_files():
         "truncated png": good[: len(good) // 2],
         "truncated jpeg": jpeg.getvalue()[:-200],
         "wrong checksum": good[:40] + bytes([good[40] ^ 255]) + good[41:],
+        "wrong checksum of pixels that can be decoded": good.replace(b"IDATx\x9c", b"IDATx\x01"),
         "compressed zeros": zlib.compress(bytes(10_000)),
         "16 bits": deep.getvalue(),
         "gif": gif.getvalue(),
