@@ -9,6 +9,8 @@ LOCK := requirements-dev.lock
 DEMO := runs/demo-$(shell git rev-parse --short HEAD 2>/dev/null || echo local)
 PYTEST := -m pytest -n $(WORKERS) --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# Containers often set it. Without bytecode, every process that imports torch would compile its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo serve send test test-torch test-extras lint format documents check-documents docs check-wheel lock locked audit clean
 
