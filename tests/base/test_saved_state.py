@@ -27,7 +27,13 @@ def make_adapter(method, **settings):
 
 @pytest.mark.parametrize(
     ("method", "settings"),
-    [("tent", {}), ("law", {"moments": "kept"}), ("cotta", {}), ("rotta", {}), ("tent", {"statistics": "window"})],
+    [
+        ("tent", {}),
+        ("law", {"moments": "kept"}),
+        ("cotta", {"augmentations": 2}),
+        ("rotta", {}),
+        ("tent", {"statistics": "window"}),
+    ],
 )
 def test_a_state_dict_does_not_change_with_later_steps(method, settings):
     adapter = make_adapter(method, **settings)

@@ -16,7 +16,7 @@ from driftlaw.cli.reproduce import reproduce
 from driftlaw.errors import DataError, UsageError
 from driftlaw.experiments import EXPERIMENTS
 
-TABLE_1 = ["table1", "--datasets", "cifar10-c", "--limit", "40", "--seeds", "1", "--methods", "source,norm,law"]
+TABLE_1 = ["table1", "--datasets", "cifar10-c", "--limit", "10", "--seeds", "1", "--methods", "source,norm,law"]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_without_data_the_embedded_fallback_is_used_and_reported(first):
     assert "driftlaw: ! cifar10-c cannot be run here" in done.stderr
     assert "python -m benchmarks train --dataset cifar10 --model wrn_28_10" in done.stderr
     assert "[3/3] embedded law seed 1:" in done.stderr
-    for text in ("table1, embedded", "BN-1", "LAW", "cifar10-embedded test", "wrn_16_1", "40 images per domain"):
+    for text in ("table1, embedded", "BN-1", "LAW", "cifar10-embedded test", "wrn_16_1", "10 images per domain"):
         assert text in done.stdout
     assert "Differences from the paper:" in done.stdout
     records = sorted(path.name.split("-seed")[0] for path in folder.glob("results/table1/embedded/*.jsonl"))
@@ -61,7 +61,7 @@ def test_finished_runs_are_reused_and_can_be_compressed(first, again):
 
 
 def test_skipped_runs_are_reported_and_the_exit_code_is_3(first, again):
-    done = again("table1", "--limit", "40", "--seeds", "1", "--methods", "source,gtta", "--json")
+    done = again("table1", "--limit", "10", "--seeds", "1", "--methods", "source,gtta", "--json")
     assert done.exit_code == 3
     assert "skipped 1 run (embedded gtta): The method needs training data." in done.stderr
     assert "driftlaw data get cifar100" in done.stderr
@@ -70,7 +70,7 @@ def test_skipped_runs_are_reported_and_the_exit_code_is_3(first, again):
 
 def test_a_dry_run_lists_the_state_of_every_run_and_writes_nothing(first, again):
     before = sorted(first[0].rglob("*"))
-    done = again("table3", "--datasets", "cifar10-c", "--limit", "40", "--seeds", "1", "--dry-run", "--json")
+    done = again("table3", "--datasets", "cifar10-c", "--limit", "10", "--seeds", "1", "--dry-run", "--json")
     assert done.exit_code == 0
     states = {cell["method"]: cell["state"] for cell in json.loads(done.stdout)["cells"]}
     assert states == {"tent": "to run", "autorgn": "to run", "law": "copied"}
@@ -78,7 +78,7 @@ def test_a_dry_run_lists_the_state_of_every_run_and_writes_nothing(first, again)
 
 
 def test_records_are_reused_in_another_experiment(first, again):
-    done = again("table3", "--datasets", "cifar10-c", "--limit", "40", "--seeds", "1", "--methods", "law")
+    done = again("table3", "--datasets", "cifar10-c", "--limit", "10", "--seeds", "1", "--methods", "law")
     assert done.exit_code == 0, done.output
     assert len(list(first[0].glob("results/table3/embedded/embedded-law-*"))) == 1
 

@@ -114,7 +114,7 @@ def graphs() -> int:
 @needs_compiler
 def test_a_flop_counter_does_not_end_compilation():
     torch._dynamo.reset()
-    adapter, (images,) = driftlaw.adapt(network(), "law", compiled=True), batches(1, size=7)
+    adapter, (images,) = driftlaw.adapt(network(), "law", compiled=True), batches(1)
     _, operations = count_flops(partial(adapter, images))
     before = graphs()
     assert operations > 0
@@ -178,12 +178,13 @@ def test_a_compiled_network_that_views_its_features_stays_compiled():
 
 @needs_compiler
 def test_wrong_images_do_not_end_compilation():
+    torch._dynamo.reset()
     adapter = driftlaw.adapt(network(), "law", compiled=True)
     with pytest.raises(UsageError, match="channels: found 2"):
         adapter(torch.rand(6, 2, 8, 8))
     assert adapter.execution_info()["compiled"]
     before = graphs()
-    adapter(torch.rand(11, 3, 8, 8))
+    adapter(*batches(1))
     assert graphs() > before
 
 

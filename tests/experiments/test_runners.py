@@ -22,6 +22,14 @@ def weights(tmp_path_factory):
     return tiny_weights(tmp_path_factory.mktemp("weights") / "tiny.safetensors")
 
 
+@pytest.fixture
+def _fast_workers(monkeypatch):
+    """Fork workers from a process that has imported torch once. Another test starts them as a user's program does."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.experiments.tiny", "torch._dynamo"])
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: context)
+
+
 class Listener:
     """Stores what it receives, by seed."""
 
@@ -73,6 +81,7 @@ def test_submit_returns_a_future_of_the_result(weights, tmp_path, runner):
     assert (listener.steps, listener.done, len(listener.results)) == ({1: 4}, {1: 4}, 1)
 
 
+@pytest.mark.usefixtures("_fast_workers")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_worker_is_reported_and_the_other_runs_continue(weights, tmp_path, monkeypatch, number):
     monkeypatch.setattr(runners, "_work", report_and_wait)
@@ -92,6 +101,7 @@ def test_a_killed_worker_is_reported_and_the_other_runs_continue(weights, tmp_pa
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.usefixtures("_fast_workers")
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
 def test_an_interrupt_stops_the_workers(weights, tmp_path, monkeypatch, number, error):
     monkeypatch.setattr(runners, "_work", report_and_wait)
