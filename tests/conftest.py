@@ -1,4 +1,4 @@
-"""Fixtures for all tests: one thread per process, and a separate data directory per test."""
+"""Fixtures for all tests: one thread per process, and a separate data directory and registry of methods per test."""
 
 import gc
 import signal
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from driftlaw.methods import registered_methods
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # makes tests.reference importable
 torch.set_num_threads(1)  # parallel test workers share the cores
@@ -23,6 +25,12 @@ def pytest_collection_finish():
 def _separate_data_dir(tmp_path_factory, monkeypatch):
     """Keep every test away from the user's data directory."""
     monkeypatch.setenv("DRIFTLAW_DATA", str(tmp_path_factory.mktemp("data")))
+
+
+@pytest.fixture(autouse=True)
+def _separate_registry(monkeypatch):
+    """Forget the methods that a test defines."""
+    monkeypatch.setattr("driftlaw.base.registry._methods", dict(registered_methods()))
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from driftlaw.base.registry import registered_methods
-
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 EXPECTED = {
     "plain_pytorch.py": ("torch", "LAW: "),
@@ -54,7 +52,6 @@ def run_here(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent))  # for an example that starts a process
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.delitem(registered_methods(), "own-entropy", raising=False)  # that of own_method.py, after the test
 
     def call(name: str, *arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", [str(EXAMPLES / name), *arguments])

@@ -19,7 +19,7 @@ with record.open("a") as file:
     for number in range({start}, 8):
         file.write(json.dumps({{"batch": number, "timing": time.time()}}) + "\\n")
         file.flush()
-        time.sleep(0.1)
+        time.sleep(0.05)
 """
 
 
