@@ -6,7 +6,6 @@ import pytest
 
 from driftlaw.base import Adapter, registered_methods
 from driftlaw.errors import UsageError
-from driftlaw.methods import list_methods
 from driftlaw.testing import check_method, find_method
 
 METHOD = '''
@@ -33,15 +32,6 @@ class Mine(Adapter, name="mine"):
         """Return the logits."""
         return StepOutput(self.model(images))
 '''
-
-
-@pytest.fixture(autouse=True)
-def _restore_registry():
-    list_methods()
-    before = dict(registered_methods())
-    yield
-    registered_methods().clear()
-    registered_methods().update(before)
 
 
 def write_file(folder, text, name="mine.py"):

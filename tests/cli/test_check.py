@@ -6,7 +6,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from driftlaw.base import registered_methods
 from driftlaw.cli.check import check
 from driftlaw.errors import UsageError
 from driftlaw.testing import CHECKS
@@ -27,14 +26,6 @@ class Mine(Adapter, name="mine"):
     def update(self, images, plan):
         return StepOutput(self.model(images) + NOISE)
 """
-
-
-@pytest.fixture(autouse=True)
-def _restore_registry():
-    before = dict(registered_methods())
-    yield
-    registered_methods().clear()
-    registered_methods().update(before)
 
 
 def invoke(*words):

@@ -111,16 +111,8 @@ class Mine(Adapter, name="NAME"):
 """
 
 
-@pytest.fixture
-def restore_methods():
-    before = dict(registered_methods())
-    yield
-    registered_methods().clear()
-    registered_methods().update(before)
-
-
 @pytest.mark.parametrize("suffix", ["", ":Mine"])
-def test_methods_may_be_python_files(restore_methods, tmp_path, suffix):
+def test_methods_may_be_python_files(tmp_path, suffix):
     path = tmp_path / "mine.py"
     path.write_text(METHOD.replace("NAME", "my-method"))
     for _ in range(2):  # a second import is no conflict
@@ -129,7 +121,7 @@ def test_methods_may_be_python_files(restore_methods, tmp_path, suffix):
     assert specs[1].file_name.startswith("embedded-my-method-seed1-")
 
 
-def test_method_of_a_file_must_not_have_the_name_of_another_method(restore_methods, tmp_path):
+def test_method_of_a_file_must_not_have_the_name_of_another_method(tmp_path):
     path, law = tmp_path / "mine.py", registered_methods()["law"]
     path.write_text(METHOD.replace("NAME", "law"))
     with pytest.raises(UsageError, match=r"mine\.py defines a method called 'law', which already exists"):

@@ -25,6 +25,8 @@ def weights(tmp_path_factory):
 @pytest.fixture
 def _fast_workers(monkeypatch):
     """Fork workers from a process that has imported torch once. Another test starts them as a user's program does."""
+    if sys.platform != "linux":
+        return  # libraries of macOS do not work in forked processes
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.experiments.tiny", "torch._dynamo"])
     monkeypatch.setattr(multiprocessing, "get_context", lambda method: context)
