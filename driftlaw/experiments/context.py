@@ -11,7 +11,6 @@ from torch import nn
 
 from driftlaw import evaluation
 from driftlaw.base.model_copy import extract_logits
-from driftlaw.components.cache import cache_dir
 from driftlaw.components.train_data import TrainData
 from driftlaw.datasets import FolderImages, load_dataset
 from driftlaw.errors import DataError, UsageError, combined_error, warn_user
@@ -22,6 +21,7 @@ from driftlaw.models import load_model, weights_sha256
 from driftlaw.records import RecordWriter, RunRecord
 from driftlaw.records.jsonl import content_hash, read_lines
 from driftlaw.streams import CorruptedStream, make_stream
+from driftlaw.torch_files import cache_dir
 
 
 @dataclass(frozen=True)
