@@ -15,14 +15,12 @@ from typing import Any
 import fsspec
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from driftlaw.datasets.image_files import SUFFIXES, EncodedImage, open_image, read_images
 from driftlaw.datasets.image_folder import MAX_UNCHANGED_SIZE, describe_size, output_shape
 from driftlaw.datasets.protocol import Labels, Metadata, Pixels, checked_indices
 from driftlaw.errors import DataError, DriftlawError, UsageError
 from driftlaw.files import MAX_CLASSES
-from driftlaw.torch_files import cache_dir, cached
 
 SEPARATOR = "|"
 """Joins the addresses of several shards in the name of a dataset; fsspec uses ``::``."""
@@ -78,6 +76,8 @@ class ShardImages:
     """
 
     def __init__(self, pattern: str, *, data_dir: str | os.PathLike[str] | None = None) -> None:
+        from driftlaw.torch_files import cache_dir, cached  # imports torch
+
         self.name = f"shards:{pattern}"
         self._addresses = [address for part in pattern.split(SEPARATOR) for address in expand_braces(part)]
         versions = [_version(address) for address in self._addresses]  # missing shards are reported first
@@ -87,9 +87,9 @@ class ShardImages:
         ]
         self._first = np.cumsum([0, *(len(index["offsets"]) for index in indexes)])  # image of every shard
         self._offsets, self._sizes, self.labels = (
-            torch.cat([index[key] for index in indexes]).numpy() for key in ("offsets", "sizes", "labels")
+            np.concatenate([np.array(index[key]) for index in indexes]) for key in ("offsets", "sizes", "labels")
         )
-        labelled = [bool(index["labels"][0] >= 0) for index in indexes]
+        labelled = [index["labels"][0] >= 0 for index in indexes]
         if len(set(labelled)) > 1:
             named, other = (self._addresses[labelled.index(value)] for value in (True, False))
             raise DataError(f"Samples of {named} have labels, but those of {other} have none. Expected all or none.")
@@ -147,7 +147,7 @@ def index_shard(address: str) -> dict[str, Any]:
     """Return where the images of a shard are, and their labels.
 
     Returns:
-        ``offsets``, ``sizes`` and ``labels``: int64 (n,), labels are -1 without labels. ``image_shape``: height and
+        ``offsets``, ``sizes`` and ``labels``: one integer per image; without labels, -1. ``image_shape``: height and
         width if all images share one size of at most 224×224, else (0, 0). ``sha256``: see ``ShardImages.metadata``.
     """
     offsets, sizes, labels, shape, digest = list[int](), list[int](), list[int](), (0, 0), hashlib.sha256()
@@ -189,8 +189,8 @@ def index_shard(address: str) -> dict[str, Any]:
             raise tarfile.ReadError(f"it is truncated or damaged after {len(offsets)} samples")
         if not offsets:
             raise DataError(f"The shard {address} contains no samples. Expected images, such as 0001.jpg.")
-    tensors = {"offsets": torch.tensor(offsets), "sizes": torch.tensor(sizes), "labels": torch.tensor(labels)}
-    return {**tensors, "image_shape": shape, "sha256": digest.hexdigest()}
+    lists = {"offsets": offsets, "sizes": sizes, "labels": labels}
+    return {**lists, "image_shape": shape, "sha256": digest.hexdigest()}
 
 
 def sample_key(member: tarfile.TarInfo) -> str:
