@@ -519,8 +519,29 @@ def pool_table() -> str:
     return f"{markdown_table(head, rows)}\n\n{_origin(path, record)}"
 
 
+def shards_table() -> str:
+    """Memory and speed of streams from shards and folders, and runs on shards that were killed."""
+    path = "bench/scale-shards.json"
+    record = json.loads((RESULTS / path).read_text(encoding="utf-8"))
+    rows = []
+    for row in record["rows"]:
+        side = 32 if row["kind"] == "shards" else record["folder_side"]
+        memory, others = (", ".join(str(value) for value in row[key].values()) for key in ("memory_mib", "workers_mib"))
+        data = f"{row['kind']}, {row['images']:,} images of {side} × {side}"
+        rows.append((data, row["workers"], f"{row['images_per_second']:,}", memory, others if row["workers"] else ""))
+    shares = ", ".join(share.replace("%", " %") for share in record["rows"][0]["memory_mib"])
+    head = ("data", "workers", "images per second", f"MiB after {shares} of the stream", "MiB of all workers")
+    kill = record["kill"]
+    killed = (
+        f"A run on {record['kill_images']:,} of these images was killed {kill['kills']} times at random moments and "
+        f"started again: {kill['differing']} records differ from that of an undisturbed run."
+    )
+    return f"{markdown_table(head, rows)}\n\n{killed}\n\n{_origin(path, record)}"
+
+
 TABLES = {
     "scale-pool": pool_table,
+    "scale-shards": shards_table,
     "serve-hostile": serve_hostile_table,
     "serve-hostile-each": functools.partial(serve_hostile_table, "serve-hostile-each"),
     "serve-overload": serve_overload_table,

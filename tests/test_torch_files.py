@@ -1,4 +1,4 @@
-"""Files of tensors are read without running code, and errors never advise to run it."""
+"""Files of tensors are read without running code; cached results are computed once and read afterwards."""
 
 import os
 import traceback
@@ -8,11 +8,10 @@ import torch
 from torch import nn
 
 from driftlaw.checkpoints import load_checkpoint
-from driftlaw.components.cache import cached
 from driftlaw.errors import DataError, DriftlawWarning
 from driftlaw.export.state import read_state
 from driftlaw.models import load_model
-from driftlaw.torch_files import read_torch_file
+from driftlaw.torch_files import cache_dir, cached, read_torch_file
 
 
 class Trap:
@@ -85,3 +84,61 @@ def test_a_cache_file_with_code_is_computed_again(tmp_path):
 def test_tensors_and_plain_data_are_read(tmp_path):
     torch.save({"a": torch.ones(2), "b": [1, "x"]}, tmp_path / "file.pt")
     assert read_torch_file(tmp_path / "file.pt")["b"] == [1, "x"]
+
+
+class CountedComputation:
+    """Returns a result and counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self):
+        self.calls += 1
+        return {"means": torch.arange(3.0), "moments": {0: {"step": torch.tensor(2.0)}}}
+
+
+def test_a_result_is_computed_once_and_read_afterwards(tmp_path):
+    compute = CountedComputation()
+    computed, read = (cached("means", "a" * 64, compute, folder=tmp_path) for _ in range(2))
+    assert compute.calls == 1
+    assert torch.equal(computed["means"], read["means"])
+    assert torch.equal(computed["moments"][0]["step"], read["moments"][0]["step"])
+
+
+def test_another_key_or_name_is_another_result(tmp_path):
+    compute = CountedComputation()
+    for name, key in (("means", "a" * 64), ("means", "b" * 64), ("other", "a" * 64)):
+        cached(name, key, compute, folder=tmp_path)
+    assert compute.calls == 3
+
+
+def test_the_default_folder_is_in_the_data_directory():
+    cached("means", "a" * 64, CountedComputation())
+    assert [path.name for path in cache_dir().iterdir()] == [f"means-{'a' * 32}.pt"]
+
+
+def test_a_damaged_file_is_computed_again(tmp_path):
+    compute = CountedComputation()
+    cached("means", "a" * 64, compute, folder=tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.warns(UserWarning, match="damaged"):
+        cached("means", "a" * 64, compute, folder=tmp_path)
+    cached("means", "a" * 64, compute, folder=tmp_path)
+    assert compute.calls == 2
+
+
+def test_a_folder_that_is_not_writable_is_a_warning(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.warns(UserWarning, match="not stored in the cache"):
+        result = cached("means", "a" * 64, CountedComputation(), folder=tmp_path / "file")
+    assert torch.equal(result["means"], torch.arange(3.0))
+
+
+def test_a_failed_computation_leaves_no_file(tmp_path):
+    def fail():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cached("means", "a" * 64, fail, folder=tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -69,8 +69,17 @@ def kill(
     options.report_result(measure, len(names) * (kills + 1), out, as_json)
 
 
-def kill_command(name: str, kills: int, seed: int, on_progress: Callable[[str], None]) -> dict[str, Any]:
+def kill_command(
+    name: str, kills: int, seed: int, on_progress: Callable[[str], None], arguments: str = ""
+) -> dict[str, Any]:
     """Kill one command ``kills`` times and return the row of the record.
+
+    Args:
+        name: name of the command.
+        kills: number of kills.
+        seed: seed of the moments.
+        on_progress: called after every kill.
+        arguments: a module of Python and its arguments, if the command is not one of ``COMMANDS``.
 
     Returns:
         ``differing``: runs whose files differ from the undisturbed run's. ``temporary_files``: runs after which
@@ -79,12 +88,12 @@ def kill_command(name: str, kills: int, seed: int, on_progress: Callable[[str], 
     """
     generator, moments, examples, leftovers = random.Random(f"{name} {seed}"), [], [], 0
     with tempfile.TemporaryDirectory(prefix="driftlaw-kill-") as root:
-        undisturbed = Attempt(name, Path(root) / "undisturbed")
+        undisturbed = Attempt(name, Path(root) / "undisturbed", arguments or COMMANDS[name])
         start, end = undisturbed.run_to_end()
         expected = undisturbed.contents()
         on_progress(f"{name}: {end - start:.1f} s")
         while len(moments) < kills:
-            attempt, share = Attempt(name, Path(root) / "killed"), generator.random()
+            attempt, share = Attempt(name, Path(root) / "killed", undisturbed.arguments), generator.random()
             if attempt.kill_after(share * (end - start)):
                 moments.append(round(share, 3))
                 for _ in range(MAX_RESTARTS):
@@ -110,7 +119,7 @@ def kill_command(name: str, kills: int, seed: int, on_progress: Callable[[str], 
         "lowest_share": min(moments),
         "highest_share": max(moments),
         "seconds": round(end - start, 2),
-        "arguments": COMMANDS[name],
+        "arguments": undisturbed.arguments,
         "shares": moments,
         "examples": examples[:5],
     }
@@ -122,6 +131,7 @@ class Attempt:
 
     name: str
     folder: Path
+    arguments: str
     stderr: str = ""
 
     def start(self) -> subprocess.Popen[str]:
@@ -131,7 +141,7 @@ class Attempt:
             write_images(self.folder / "images")
         environment = os.environ | {"DRIFTLAW_DATA": str(self.folder / "data"), "PYTHONPATH": os.pathsep.join(sys.path)}
         return subprocess.Popen(
-            [sys.executable, "-m", *COMMANDS[self.name].split()],
+            [sys.executable, "-m", *self.arguments.split()],
             cwd=self.folder,
             env=environment,
             stdout=subprocess.DEVNULL,

@@ -3,9 +3,10 @@
 import typer
 
 from benchmarks.scale.pool import pool
+from benchmarks.scale.shards import shards
 
 app = typer.Typer(
-    help="Measure many streams in one process.",
+    help="Measure many streams in one process, and streams that are larger than memory.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -13,7 +14,8 @@ app = typer.Typer(
 
 @app.callback()
 def scale() -> None:
-    """Measure many streams in one process."""
+    """Measure many streams in one process, and streams that are larger than memory."""
 
 
 app.command()(pool)
+app.command()(shards)

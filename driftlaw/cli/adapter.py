@@ -30,12 +30,12 @@ def load_adapter(
 
     There is no preset: settings that are not assigned have defaults that fit the network.
     """
-    from driftlaw.components.cache import cache_dir
     from driftlaw.components.train_data import TrainData
     from driftlaw.datasets import load_dataset
     from driftlaw.experiments import RunContext, plan_run
     from driftlaw.hardware import pick_device
     from driftlaw.methods import make_adapter
+    from driftlaw.torch_files import cache_dir
 
     spec, *others = plan_run(
         None,

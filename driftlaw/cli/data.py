@@ -132,7 +132,7 @@ def _problems(name: str, data_dir: Path | None) -> tuple[list[str], str]:
         from driftlaw.models import verify_weights
 
         return verify_weights(name, data_dir), "sha256 of all weights"
-    if name.startswith("folder:") or name in DATASETS:
+    if name.startswith(("folder:", "shards:")) or name in DATASETS:
         info = dataset_info(name)
         if info.layout is not None:
             return verify_dataset(info, data_dir), "sha256 of pixels and labels"

@@ -69,11 +69,15 @@ Metrics = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1, …")]
 Data = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
-        help="Folder of images to use instead of the preset's stream, uncorrupted unless --set stream.corruptions is "
-        "given. Class sub-folders give labels; without them there is no error."
+        help="Folder of images, or WebDataset shards such as 'shards/{000..049}.tar', to use instead of the preset's "
+        "stream, uncorrupted unless --set stream.corruptions is given. Class sub-folders give labels; without them "
+        "there is no error."
     ),
+]
+Workers = Annotated[
+    int, typer.Option(min=0, help="Processes that read images in advance. Records do not depend on their number.")
 ]
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="Data directory (default: $DRIFTLAW_DATA, then the user cache).")

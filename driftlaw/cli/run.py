@@ -26,6 +26,7 @@ def run(
     checkpoint: opt.Checkpoint = None,
     normalize: opt.Normalize = None,
     data: opt.Data = None,
+    workers: opt.Workers = 0,
     limit: opt.Limit = None,
     out: Annotated[Path, typer.Option(help="Folder for the records.")] = Path("runs"),
     device: opt.Device = "auto",
@@ -54,6 +55,8 @@ def run(
     driftlaw run cifar10-c --network mynet.py:make --checkpoint mynet.pth --methods source,law,mymethod.py
 
     driftlaw run --data photos/ --network my_network.safetensors --methods source,law
+
+    driftlaw run --data 'shards/{000..049}.tar' --workers 2 --network my_network.safetensors --methods source,law
     """
     from driftlaw.cli.console import RunProgress, command_line, progress_bar
     from driftlaw.experiments import RunContext, RunOptions, plan_run
@@ -75,7 +78,7 @@ def run(
     if dry_run:
         _print_plan(specs, out, as_json)
         return
-    context = RunContext(pick_device(device), data_dir)
+    context = RunContext(pick_device(device), data_dir, workers)
     context.check(specs)  # reports all errors before the first run starts
     options = RunOptions(
         out,

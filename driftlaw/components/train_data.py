@@ -21,7 +21,7 @@ class TrainData:
     Args:
         images: an object that implements `driftlaw.datasets.ImageDataset`: ``labels``, ``num_classes``,
             ``metadata()``, ``len()`` and ``images(indices)``, which returns uint8 (k, h, w, 3).
-        cache: directory for results that are computed from the data. If None, `driftlaw.components.cache.cache_dir`.
+        cache: directory for results that are computed from the data. If None, `driftlaw.torch_files.cache_dir`.
 
     Raises:
         UsageError: ``images`` lacks one of these attributes or is empty, or a label is not one of its classes.

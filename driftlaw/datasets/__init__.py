@@ -13,11 +13,13 @@ from driftlaw.datasets.folder_archive import FolderArchive
 from driftlaw.datasets.image_folder import FolderImages, open_folder
 from driftlaw.datasets.protocol import REQUIRED_ATTRIBUTES, ArrayImages, ImageDataset, content_sha256
 from driftlaw.datasets.registry import ARCHIVES, DATASETS, ArchiveInfo, DatasetInfo
+from driftlaw.datasets.shards import ShardImages
 from driftlaw.errors import DataError, unknown_name, warn_user
 
 __all__ = [
     "ARCHIVES",
     "REQUIRED_ATTRIBUTES",
+    "SHARDS_PREFIX",
     "Archive",
     "ArchiveDataset",
     "ArchiveInfo",
@@ -27,6 +29,7 @@ __all__ = [
     "FolderArchive",
     "FolderImages",
     "ImageDataset",
+    "ShardImages",
     "content_sha256",
     "dataset_info",
     "list_datasets",
@@ -35,13 +38,14 @@ __all__ = [
 ]
 
 _FOLDER_PREFIX = "folder:"
+SHARDS_PREFIX = "shards:"
 
 
 def list_datasets() -> list[DatasetInfo]:
     """Return descriptions of all datasets that ``load_dataset`` can load.
 
     >>> [info.name for info in list_datasets()]
-    ['cifar10-embedded', 'cifar10', 'cifar100', 'imagenet', 'folder:PATH']
+    ['cifar10-embedded', 'cifar10', 'cifar100', 'imagenet', 'folder:PATH', 'shards:PATTERN']
     """
     return list(DATASETS.values())
 
@@ -50,6 +54,8 @@ def dataset_info(name: str) -> DatasetInfo:
     """Return the description of one dataset; raise ``UsageError`` with the nearest valid name if it is unknown."""
     if name.startswith(_FOLDER_PREFIX):
         return DATASETS["folder:PATH"]
+    if name.startswith(SHARDS_PREFIX):
+        return DATASETS["shards:PATTERN"]
     if name not in DATASETS:
         raise unknown_name("dataset", name, list(DATASETS))
     return DATASETS[name]
@@ -57,7 +63,7 @@ def dataset_info(name: str) -> DatasetInfo:
 
 def load_dataset(
     name: str, *, data_dir: str | os.PathLike[str] | None = None, split: str = "test"
-) -> ArrayImages | FolderImages:
+) -> ArrayImages | FolderImages | ShardImages:
     """Return a dataset that is stored on this machine.
 
     >>> dataset = load_dataset("cifar10-embedded")
@@ -65,8 +71,8 @@ def load_dataset(
     (2000, (2, 32, 32, 3), 'cat')
 
     Args:
-        name: ``cifar10-embedded``, ``cifar10``, ``cifar100``, ``imagenet`` or ``folder:PATH`` (one sub-folder per
-            class).
+        name: ``cifar10-embedded``, ``cifar10``, ``cifar100``, ``imagenet``, ``folder:PATH`` (one sub-folder per
+            class) or ``shards:PATTERN`` (WebDataset).
         data_dir: Data directory; see ``driftlaw.paths.data_dir``.
         split: ``test`` or ``train``, if the dataset has it.
 
@@ -79,6 +85,8 @@ def load_dataset(
         raise unknown_name(f"split of {name}", split, list(info.splits))
     if name.startswith(_FOLDER_PREFIX):
         return open_folder(name.removeprefix(_FOLDER_PREFIX), split)
+    if name.startswith(SHARDS_PREFIX):
+        return ShardImages(name.removeprefix(SHARDS_PREFIX), data_dir=data_dir)
     if name == EMBEDDED:
         return read_embedded()
     folder = paths.data_dir(data_dir)

@@ -1,14 +1,16 @@
-"""Image files as arrays, decoded by a small thread pool."""
+"""Encoded images as arrays, decoded by a small thread pool."""
 
 import contextlib
 import hashlib
+import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from driftlaw.datasets.protocol import Pixels
 from driftlaw.errors import DataError
@@ -22,46 +24,60 @@ MAX_FULLY_HASHED = 60_000
 """Up to this many files are hashed with their content: ImageNet's validation images, but not its training images."""
 
 
+class EncodedImage(NamedTuple):
+    """Content of an image file, and a function that names the image in error messages."""
+
+    data: bytes
+    describe: Callable[[], str]
+
+    def __str__(self) -> str:
+        return self.describe()
+
+
 def read_images(
-    paths: Sequence[Path], shape: tuple[int, int], transform: Callable[[Image.Image], Image.Image] | None = None
+    files: Sequence[Path | EncodedImage],
+    shape: tuple[int, int],
+    transform: Callable[[Image.Image], Image.Image] | None = None,
 ) -> Pixels:
-    """Return image files as uint8 (k, h, w, 3).
+    """Return images as uint8 (k, h, w, 3).
 
     Each thread holds one decoded image at a time, so memory use is that of the result and a few images more.
 
     Args:
-        paths: The files.
+        files: Image files, or their contents.
         shape: Height and width after ``transform``.
         transform: Brings an RGB image to that size; by default images are used unchanged.
 
     Raises:
         DataError: A file cannot be read or has another size. The message names the first such file.
     """
-    out = np.empty((len(paths), *shape, 3), dtype=np.uint8)
+    out = np.empty((len(files), *shape, 3), dtype=np.uint8)
 
     def fill(row: int) -> None:
-        with open_image(paths[row]) as image:
+        with open_image(files[row]) as image:
             rgb = image.convert("RGB")  # grayscale is repeated over the channels, transparency is dropped
         pixels = np.asarray(transform(rgb) if transform else rgb)
         if pixels.shape != out.shape[1:]:
             height, width, _ = pixels.shape
-            raise DataError(f"{paths[row]} has {width}×{height} pixels; expected {shape[1]}×{shape[0]}.")
+            raise DataError(f"{files[row]} has {width}×{height} pixels; expected {shape[1]}×{shape[0]}.")
         out[row] = pixels
 
     with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(fill, range(len(paths))))
+        list(pool.map(fill, range(len(files))))
     return out
 
 
 @contextlib.contextmanager
-def open_image(path: Path) -> Iterator[Image.Image]:
-    """Context manager that yields an opened image file; raise ``DataError`` if it cannot be read."""
-    check_regular_file(path)
+def open_image(file: Path | EncodedImage) -> Iterator[Image.Image]:
+    """Context manager that yields an opened image; raise ``DataError`` if it cannot be read."""
+    if isinstance(file, Path):
+        check_regular_file(file)
     try:
-        with Image.open(path) as image:
+        with Image.open(file if isinstance(file, Path) else io.BytesIO(file.data)) as image:
             yield image
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(f"{path} cannot be read as an image: {error}.") from error
+        reason = "unknown format" if isinstance(error, UnidentifiedImageError) else error
+        raise DataError(f"{file} cannot be read as an image: {reason}.") from error
 
 
 def image_size(path: Path) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from driftlaw.errors import DataError
 MAX_UNCHANGED_SIZE = 224
 SHORTER_SIDE = 256
 CROP = 224
+Transform = Callable[[Image.Image], Image.Image]
 
 
 class FolderImages:
@@ -47,10 +49,7 @@ class FolderImages:
         self.num_classes = len(self.class_names)
         self._folder, self._split, self._description = folder, split, description
         self._files = [path for class_paths in files for path in class_paths]
-        first = image_size(self._files[0])
-        unchanged = max(first) <= MAX_UNCHANGED_SIZE and all(image_size(path) == first for path in self._files)
-        self.image_shape = first if unchanged else (CROP, CROP)
-        self._transform = None if unchanged else resize_and_crop
+        self.image_shape, self._transform = output_shape(image_size(path) for path in self._files)
 
     def __len__(self) -> int:
         return len(self._files)
@@ -62,7 +61,6 @@ class FolderImages:
 
     def metadata(self) -> Metadata:
         """Return JSON data for the header of a record."""
-        size = "as they are" if self._transform is None else f"shorter side {SHORTER_SIDE}, middle {CROP}×{CROP}"
         return {
             "name": self.name,
             "split": self._split,
@@ -70,7 +68,7 @@ class FolderImages:
             "num_classes": self.num_classes,
             "image_shape": list(self.image_shape),
             "sha256": self._files_sha256,
-            "origin": ", ".join([self._description, *images_per_class(self.labels), size]),
+            "origin": ", ".join([self._description, *images_per_class(self.labels), describe_size(self._transform)]),
         }
 
     @cached_property
@@ -125,6 +123,23 @@ def images_per_class(labels: Labels) -> list[str]:
         return []
     counts = np.unique(np.bincount(labels))
     return [f"{counts[0]:,} a class"] if len(counts) == 1 else []
+
+
+def output_shape(shapes: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], Transform | None]:
+    """Return height and width that images of these sizes will have, and the transform that is needed for it.
+
+    Images that share one size of at most 224×224 need none.
+    """
+    remaining = iter(shapes)
+    first = next(remaining)
+    if 0 < max(first) <= MAX_UNCHANGED_SIZE and all(shape == first for shape in remaining):
+        return first, None
+    return (CROP, CROP), resize_and_crop
+
+
+def describe_size(transform: Transform | None) -> str:
+    """Return how a transform of ``output_shape`` changes the size of images, in the wording of records."""
+    return "as they are" if transform is None else f"shorter side {SHORTER_SIDE}, middle {CROP}×{CROP}"
 
 
 def resize_and_crop(image: Image.Image) -> Image.Image:

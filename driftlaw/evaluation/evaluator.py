@@ -1,7 +1,7 @@
 """Evaluator: runs an adapter over a stream and writes a record."""
 
 import os
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from operator import length_hint
 from pathlib import Path
@@ -16,7 +16,7 @@ from driftlaw.base import Adapter, Batch, Stream
 from driftlaw.base.diagnostics import diagnostics_to_json
 from driftlaw.checkpoints import deferred_interrupts
 from driftlaw.datasets import FolderImages
-from driftlaw.errors import UsageError, warn_user
+from driftlaw.errors import DataError, UsageError, warn_user
 from driftlaw.evaluation.metrics import OnlineMetrics
 from driftlaw.evaluation.resume import ResumableRecord
 from driftlaw.files import imported_file
@@ -159,7 +159,7 @@ class _Evaluation:
             torch.cuda.reset_peak_memory_stats(self.device)
         shared_gpu, load = is_gpu_shared(self.device), load_average()
         with deferred_interrupts() as pending_interrupt:
-            batches = _until_interrupt(self.stream.iter_from(len(lines)), pending_interrupt)
+            batches = record.read_batches(self.stream.iter_from(len(lines)), pending_interrupt)
             try:
                 for batch, ends_domain in self.metrics.with_domain_ends(batches):
                     segment += batch.starts_domain
@@ -173,6 +173,11 @@ class _Evaluation:
             except BaseException as error:
                 if error is pending_interrupt():  # raised between two steps
                     record.save_if_due(0.0)
+                if isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker"):
+                    raise DataError(
+                        f"A process that reads images has ended: {error} Run the same command again to resume. If "
+                        "memory is short, use fewer workers."
+                    ) from error
                 raise
             finally:
                 batches.close()  # the traceback of an error would keep the workers of a DataLoader alive
@@ -274,15 +279,3 @@ class _Evaluation:
                 **({} if load is None else {"load_average": loads}),
             },
         }
-
-
-def _until_interrupt(
-    batches: Iterable[Batch], pending_interrupt: Callable[[], BaseException | None]
-) -> Generator[Batch, None, None]:
-    """Yield batches; raise the interrupt if reading fails after it, because Ctrl-C ends workers of a DataLoader."""
-    try:
-        yield from batches
-    except Exception:
-        if interrupt := pending_interrupt():
-            raise interrupt from None
-        raise

@@ -1,7 +1,7 @@
 """Record of a run in progress: lines, checkpoints and resuming."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ValidationError
 
-from driftlaw.base import Adapter
+from driftlaw.base import Adapter, Batch
 from driftlaw.checkpoints import load_checkpoint, save_checkpoint
 from driftlaw.errors import DataError, UsageError, describe_validation
 from driftlaw.files import delete_leftovers
@@ -103,6 +103,21 @@ class ResumableRecord:
                 self._write(HeaderLine, self.header)
             yield
 
+    def read_batches(
+        self, batches: Iterable[Batch], pending_interrupt: Callable[[], BaseException | None]
+    ) -> Generator[Batch, None, None]:
+        """Yield batches; raise the interrupt if reading fails after it, because Ctrl-C ends workers of a DataLoader.
+
+        If reading fails without an interrupt, a checkpoint is saved, so that no batch is evaluated again.
+        """
+        try:
+            yield from batches
+        except Exception:
+            if interrupt := pending_interrupt():
+                raise interrupt from None
+            self.save_if_due(0.0)
+            raise
+
     def append(self, line: Line) -> None:
         """Add the line of a batch."""
         self.lines.append(line)
@@ -122,8 +137,8 @@ class ResumableRecord:
         self._writer.write(line)
 
     def save_if_due(self, checkpoint_seconds: float) -> None:
-        """Write a checkpoint if the last one is at least ``checkpoint_seconds`` old."""
-        if self._writer is not None and time.monotonic() - self._saved_at >= checkpoint_seconds:
+        """Write a checkpoint if there are lines and the last one is at least ``checkpoint_seconds`` old."""
+        if self._writer is not None and self.lines and time.monotonic() - self._saved_at >= checkpoint_seconds:
             self._writer.sync()
             state = {"batches": len(self.lines), "record_sha256": self._writer.digest.hexdigest()}
             save_checkpoint(state | {"adapter": self.adapter.state_dict()}, self.checkpoint)

@@ -11,9 +11,8 @@ from torch import nn
 
 from driftlaw import evaluation
 from driftlaw.base.model_copy import extract_logits
-from driftlaw.components.cache import cache_dir
 from driftlaw.components.train_data import TrainData
-from driftlaw.datasets import FolderImages, load_dataset
+from driftlaw.datasets import FolderImages, ShardImages, load_dataset
 from driftlaw.errors import DataError, UsageError, combined_error, warn_user
 from driftlaw.experiments.run_spec import RunSpec
 from driftlaw.hardware import keep_freed_memory
@@ -22,6 +21,7 @@ from driftlaw.models import load_model, weights_sha256
 from driftlaw.records import RecordWriter, RunRecord
 from driftlaw.records.jsonl import content_hash, read_lines
 from driftlaw.streams import CorruptedStream, make_stream
+from driftlaw.torch_files import cache_dir
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,11 @@ class RunContext:
     Args:
         device: device for models and images.
         data_dir: folder with data and weights; the default folder if None.
+        workers: number of processes that read images in advance.
     """
 
-    def __init__(self, device: torch.device, data_dir: Path | None = None) -> None:
-        self.device, self.data_dir = device, data_dir
+    def __init__(self, device: torch.device, data_dir: Path | None = None, workers: int = 0) -> None:
+        self.device, self.data_dir, self.workers = device, data_dir, workers
         if device.type == "cpu":
             keep_freed_memory()  # every step allocates blocks of the same sizes
         self._models: dict[str, nn.Module] = {}
@@ -100,7 +101,12 @@ class RunContext:
     def stream(self, spec: RunSpec) -> CorruptedStream:
         """Return the stream of a run. It shares corrupted images with the last stream if they are the same."""
         self._stream = make_stream(
-            spec.stream, data_dir=self.data_dir, device=self.device, like=self._stream, seed=spec.seed
+            spec.stream,
+            data_dir=self.data_dir,
+            device=self.device,
+            like=self._stream,
+            workers=self.workers,
+            seed=spec.seed,
         )
         return self._stream
 
@@ -124,7 +130,7 @@ class RunContext:
                 others = ",".join(dict.fromkeys(spec.method for spec in specs if not spec.needs_train_data)) or "law"
                 raise DataError(f"{error} {methods} need it. To run without them: --methods {others}") from error
             compared = {
-                "classes": (images.num_classes, stream.num_classes or images.num_classes),
+                "classes": (images.num_classes, expected_classes(stream, images.num_classes)),
                 "image size": (images.image_shape, stream.dataset.image_shape),
             }
             problems = [f"{what}: {ours}, stream: {its}" for what, (ours, its) in compared.items() if ours != its]
@@ -221,7 +227,17 @@ def check_classes(model: nn.Module, stream: CorruptedStream) -> None:
         images = next(iter(stream)).images[:1].to(next(model.parameters()).device)
         with torch.no_grad():
             classes = extract_logits(model, (), model(images)).shape[1]
-    if classes != stream.num_classes:
+    if classes != expected_classes(stream, classes):
         hint = " A folder without sub-folders needs no classes." if isinstance(stream.dataset, FolderImages) else ""
         found = f"The model has {classes} output classes, but the stream has {stream.num_classes}."
         raise UsageError(f"{found} Use other weights.{hint}")
+
+
+def expected_classes(stream: CorruptedStream, classes: int) -> int:
+    """Return the number of classes that a model or training data with ``classes`` classes should have.
+
+    Without labels, any number. Shards do not say how many classes there are, only which labels occur.
+    """
+    if not stream.num_classes or (isinstance(stream.dataset, ShardImages) and stream.num_classes <= classes):
+        return classes
+    return stream.num_classes

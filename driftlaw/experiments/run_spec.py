@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from driftlaw.records import RunRecord, read_record
 from driftlaw.records.jsonl import content_hash
 from driftlaw.settings import ALIASES, check_seed, merge, parse_assignments, read_preset
 from driftlaw.streams import StreamSettings
-from driftlaw.streams.make import OWN_DATA
+from driftlaw.streams.make import own_data_settings
 
 Table = Mapping[str, Any]
 
@@ -144,7 +145,7 @@ def preset_with_weights(preset: str, weights: str, original: str | None) -> str:
 def plan_run(
     preset: str | None,
     *,
-    data: Path | None = None,
+    data: str | os.PathLike[str] | None = None,
     assignments: Sequence[str] = (),
     limit: int | None = None,
     methods: str | None = None,
@@ -158,7 +159,7 @@ def plan_run(
 
     Args:
         preset: name, TOML file, or several combined: ``A+B``. If None, all settings have their defaults.
-        data: folder of images that replaces the preset's stream. Records are named after it.
+        data: folder of images, or shards, that replace the preset's stream. Records are named after it.
         assignments: values of ``--set``: ``law.tau=0.6``, ``stream.severity=3``, ``step.precision=bf16``.
         limit: maximum number of images per domain.
         methods: comma-separated names or Python files (``mine.py``, ``mine.py:Mine``). If None: the preset's
@@ -190,7 +191,7 @@ def plan_run(
             ]
             written = " or ".join(f"{owner}.{name}={value}" for owner in owners[:4]) or f"{name}.SETTING={value}"
             raise UsageError(f"--set {name}={value} does not say which setting of which part. Write {written}.")
-    preset_stream = tables.get("stream", {}) if data is None else {**OWN_DATA, "dataset": f"folder:{data}"}
+    preset_stream = tables.get("stream", {}) if data is None else own_data_settings(os.fspath(data))
     stream = merge(preset_stream, changes.pop("stream", {}))
     old_spelling = stream.pop("source", None)
     train_data = stream.pop("train_data", old_spelling)
@@ -216,7 +217,10 @@ def plan_run(
     for name in [*chosen, *changes]:
         if name not in valid:
             raise unknown_name("method", name, valid if name in chosen else [*valid, "step", "stream", "model"])
-    name, specs = Path(preset or "defaults").stem if data is None else data.resolve().name, []
+    name = Path(preset or "defaults").stem
+    if data is not None:  # such as 'photos' or '000..049'
+        name = re.sub(r"[{},|]+", "-", Path(data).resolve().name.removesuffix(".tar")).strip("-")
+    specs = []
     for method in chosen:
         settings = merge(preset_settings(tables, method), changes.get(method, {}))
         parts = (stream, model_table, train_data, tuple(metrics))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput
 from driftlaw.components.augment import AugmentParams, augment
 from driftlaw.components.batch_norm import use_batch_stats
-from driftlaw.components.cache import cached, fingerprint
+from driftlaw.components.cache import fingerprint
 from driftlaw.components.contrastive import contrastive_loss, make_projector
 from driftlaw.components.features import class_means, find_head, logits_and_features, nearest_prototype
 from driftlaw.components.losses import symmetric_cross_entropy
@@ -21,6 +21,7 @@ from driftlaw.components.parameters import require_grad_
 from driftlaw.components.teacher import ema_update, make_teacher, warm_up_teacher_student
 from driftlaw.components.train_data import TrainData, number_of_batches
 from driftlaw.settings import Seed
+from driftlaw.torch_files import cached
 
 
 class Rmt(Adapter, name="rmt"):

@@ -137,7 +137,7 @@ def dataset_title(stream: Mapping[str, Any]) -> str:
     name = str(stream["dataset"].get("path") or stream["dataset"]["name"])
     if set(stream.get("corruptions") or ()) - {"clean"}:
         name = LABELS["datasets"].get(name, name)
-    return name.rstrip("/").rpartition("/")[2].removeprefix("folder:")
+    return name.rstrip("/").rpartition("/")[2].removeprefix("folder:").removeprefix("shards:")
 
 
 def joined(items: Sequence[str]) -> str:

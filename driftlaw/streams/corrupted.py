@@ -14,10 +14,11 @@ from torch import Tensor
 from driftlaw.base import Batch, Domain, Stream
 from driftlaw.corruptions import is_large
 from driftlaw.corruptions.registry import resolve_encoding
-from driftlaw.datasets import ArchiveDataset
+from driftlaw.datasets import ArchiveDataset, ShardImages
 from driftlaw.errors import UsageError
 from driftlaw.streams.image_cache import CorruptedImageCache
 from driftlaw.streams.ordering import Indices, image_order
+from driftlaw.streams.prefetch import Read, prefetch, read_images
 from driftlaw.streams.schedules import CLEAN, MIXED, list_domains
 from driftlaw.streams.settings import StreamSettings
 
@@ -47,10 +48,12 @@ class CorruptedStream(Stream):
     Args:
         settings: Settings of the stream.
         cache: The images, clean and corrupted.
+        workers: Number of processes that read images in advance. With 0, images are read when they are needed, and
+            those of folders are cached.
     """
 
-    def __init__(self, settings: StreamSettings, cache: CorruptedImageCache) -> None:
-        self.cache = cache
+    def __init__(self, settings: StreamSettings, cache: CorruptedImageCache, workers: int = 0) -> None:
+        self.cache, self.workers = cache, workers
         self.dataset, self.archive, self.device = cache.dataset, cache.archive, cache.device
         self.num_classes = self.dataset.num_classes
         if isinstance(self.dataset, ArchiveDataset) and CLEAN in settings.corruptions:
@@ -59,10 +62,9 @@ class CorruptedStream(Stream):
                 f"'{name}' is an archive of corrupted images and has no clean images. Pass the dataset it was made "
                 f"from as dataset, and '{name}' as archive."
             )
-        if not self.num_classes and "order" not in settings.model_fields_set:
-            settings = settings.model_copy(
-                update={"order": "as-is"}
-            )  # files without labels are often frames of a video
+        in_order = not self.num_classes or isinstance(self.dataset, ShardImages)  # such as frames of a video
+        if in_order and "order" not in settings.model_fields_set:
+            settings = settings.model_copy(update={"order": "as-is"})
         if not self.num_classes and settings.order == "dirichlet":
             raise UsageError(f"order='dirichlet' needs labels, but {self.dataset.name} has none. Use order='as-is'.")
         self.settings = settings
@@ -108,20 +110,25 @@ class CorruptedStream(Stream):
         return self.iter_from(0)
 
     def iter_from(self, first: int) -> Iterator[Batch]:
-        """Iterate from batch ``first``; images of earlier batches are not computed."""
-        index = 0
-        for segment in self._segments:
-            skipped = min(max(first - index, 0), self._num_batches(segment))
-            index += skipped
-            for number, (images, labels) in enumerate(self._segment_batches(segment, skipped), start=skipped):
-                yield Batch(images, labels, segment.domain, index, starts_domain=number == 0)
+        """Iterate from batch ``first``; images of earlier batches are not read."""
+        reads: Iterator[tuple[Read, Tensor | None]] = ((read, None) for read in self._reads(first))
+        if self.workers:
+            reads = prefetch(self.cache, list(self._reads(first)), self.workers)
+        index, size = first, self.settings.batch_size
+        for read, pixels in reads:
+            images = read_images(self.cache, read, pixels)
+            labels = torch.from_numpy(np.asarray(self.dataset.labels)[read.indices]).to(self.device)
+            batches = zip(torch.split(images, size), torch.split(labels, size), strict=True)
+            for number, (batch, batch_labels) in enumerate(batches, start=read.first_batch):
+                known = batch_labels if self.num_classes else None
+                yield Batch(batch.to(torch.float32).div(255), known, read.domain, index, starts_domain=number == 0)
                 index += 1
 
     def clean(self, limit: int | None = None) -> CorruptedStream:
         """Return a stream of the same images without corruption, shuffled, with at most ``limit`` images."""
         count = min(len(self.indices), limit or len(self.indices))
         changes = {"schedule": "continual", "corruptions": (CLEAN,), "order": "shuffled", "limit": count}
-        return CorruptedStream(self.settings.model_copy(update=changes), self.cache)
+        return CorruptedStream(self.settings.model_copy(update=changes), self.cache, self.workers)
 
     def recipe(self) -> dict[str, Any]:
         """Return a JSON description of settings and data, from which ``make_stream`` rebuilds the stream."""
@@ -167,24 +174,19 @@ class CorruptedStream(Stream):
     def _num_batches(self, segment: Segment) -> int:
         return -(-len(segment.indices) // self.settings.batch_size)
 
-    def _segment_batches(self, segment: Segment, skipped: int) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Yield images and labels of the batches of a segment; on a GPU, several batches are corrupted per call."""
+    def _reads(self, first: int) -> Iterator[Read]:
+        """Yield what is read from batch ``first`` on; on a GPU, several batches are corrupted per call."""
         size = self.settings.batch_size
-        chunk_size = self.batches_per_chunk * size
-        for start in range(skipped * size, len(segment.indices), chunk_size):
-            chunk = slice(start, start + chunk_size)
-            pixels = self._chunk_pixels(segment, chunk)
-            labels = torch.from_numpy(np.asarray(self.dataset.labels)[segment.indices[chunk]]).to(self.device)
-            for batch, batch_labels in zip(torch.split(pixels, size), torch.split(labels, size), strict=True):
-                yield batch.to(torch.float32).div(255), batch_labels if self.num_classes else None
-
-    def _chunk_pixels(self, segment: Segment, chunk: slice) -> Tensor:
-        indices = segment.indices[chunk]
-        if segment.domain_of is None:
-            return self.cache.get(segment.domain, indices)
-        domain_of = segment.domain_of[chunk]
-        pixels = torch.empty(len(indices), *self.cache.shape, dtype=torch.uint8, device=self.device)
-        for number in np.unique(domain_of):
-            rows = np.flatnonzero(domain_of == number)
-            pixels[torch.from_numpy(rows).to(self.device)] = self.cache.get(segment.domains[number], indices[rows])
-        return pixels
+        for segment in self._segments:
+            skipped = min(first, self._num_batches(segment))
+            first -= skipped
+            for start in range(skipped * size, len(segment.indices), self.batches_per_chunk * size):
+                chunk = slice(start, start + self.batches_per_chunk * size)
+                parts: list[tuple[Domain, Indices | slice]] = [(segment.domain, slice(None))]
+                if segment.domain_of is not None:
+                    domain_of = segment.domain_of[chunk]
+                    parts = [
+                        (segment.domains[number], np.flatnonzero(domain_of == number))
+                        for number in np.unique(domain_of)
+                    ]
+                yield Read(segment.domain, start // size, segment.indices[chunk], parts)

@@ -10,7 +10,8 @@ from torch import Tensor
 from driftlaw.base import Domain
 from driftlaw.corruptions import corrupt
 from driftlaw.corruptions.registry import Encoding
-from driftlaw.datasets import Archive, ArrayImages, ImageDataset
+from driftlaw.datasets import Archive, ArrayImages, ImageDataset, ShardImages
+from driftlaw.datasets.protocol import Pixels
 from driftlaw.streams.ordering import Indices
 from driftlaw.streams.schedules import CLEAN
 
@@ -68,7 +69,8 @@ class CorruptedImageCache:
     def _allocate(self, domain: Domain) -> tuple[Tensor, npt.NDArray[np.bool_]] | None:
         """Return memory for a domain, or None if reading it again is cheap or the cache is full."""
         # Clean images are cached too if they are files: every corruption would decode them again.
-        if self.archive is not None or (domain.name == CLEAN and isinstance(self.dataset, ArrayImages)):
+        in_memory = domain.name == CLEAN and isinstance(self.dataset, ArrayImages)
+        if self.archive is not None or in_memory or isinstance(self.dataset, ShardImages):
             return None
         count, limit = len(self.dataset), CACHE_BYTES
         if self.device.type == "cuda":
@@ -81,12 +83,26 @@ class CorruptedImageCache:
         return self._cached[domain]
 
     def _compute(self, domain: Domain, indices: Indices) -> Tensor:
-        if self.archive is not None and domain.name != CLEAN:
-            pixels = self.archive.images(domain.name, domain.severity, indices)
-        elif domain.name == CLEAN:
-            pixels = self.dataset.images(indices)
-        else:
-            clean = self.get(Domain(CLEAN, 0), indices)
-            order, name, severity = torch.from_numpy(indices), domain.name, domain.severity
-            return corrupt(clean, name, severity, seed=self.seed, indices=order, encoding=self.encoding)
-        return torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device).permute(0, 3, 1, 2).contiguous()
+        if self.archive is None and domain.name != CLEAN:
+            return self._corrupt(self.get(Domain(CLEAN, 0), indices), domain, indices)
+        return self._to_device(torch.from_numpy(read_pixels(self.dataset, self.archive, domain, indices)))
+
+    def from_pixels(self, pixels: Tensor, domain: Domain, indices: Indices) -> Tensor:
+        """Return what ``get`` returns, from the result of ``read_pixels``. Nothing is cached."""
+        images = self._to_device(pixels)
+        is_read = self.archive is not None or domain.name == CLEAN
+        return images if is_read else self._corrupt(images, domain, indices)
+
+    def _corrupt(self, clean: Tensor, domain: Domain, indices: Indices) -> Tensor:
+        order, name, severity = torch.from_numpy(indices), domain.name, domain.severity
+        return corrupt(clean, name, severity, seed=self.seed, indices=order, encoding=self.encoding)
+
+    def _to_device(self, pixels: Tensor) -> Tensor:
+        return pixels.to(self.device).permute(0, 3, 1, 2).contiguous()
+
+
+def read_pixels(dataset: ImageDataset, archive: Archive | None, domain: Domain, indices: Indices) -> Pixels:
+    """Return images of a domain as uint8 (k, h, w, 3): from the archive if there is one, else clean ones."""
+    if archive is not None and domain.name != CLEAN:
+        return np.ascontiguousarray(archive.images(domain.name, domain.severity, indices))
+    return np.ascontiguousarray(dataset.images(indices))

@@ -13,7 +13,10 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from driftlaw._deprecated import renamed_keywords
 from driftlaw.base import Stream
-from driftlaw.datasets import ARCHIVES, REQUIRED_ATTRIBUTES, ArchiveDataset, load_dataset, open_archive
+from driftlaw.corruptions import list_corruptions
+from driftlaw.datasets import ARCHIVES, REQUIRED_ATTRIBUTES, SHARDS_PREFIX, ArchiveDataset, load_dataset, open_archive
+from driftlaw.datasets.folder_archive import corruptions_in
+from driftlaw.datasets.shards import SEPARATOR, is_shards
 from driftlaw.datasets.torch_dataset import as_image_dataset
 from driftlaw.errors import UsageError
 from driftlaw.hardware import pick_device
@@ -30,6 +33,7 @@ OWN_DATA: dict[str, Any] = {"corruptions": [CLEAN], "batch_size": 64}
 _DERIVED_KEYS = ("images_per_domain", "pixels", "frost_photographs")
 _TRAIN_DATA_KEYS = ("source", "train_data")  # of a preset, read by `driftlaw run`
 _ARCHIVE_PREFIX = "archive:"
+MAX_WORKERS = 256
 
 
 @overload
@@ -40,6 +44,7 @@ def make_stream(
     device: torch.device | str = "cpu",
     like: CorruptedStream | None = None,
     dataset: Any = None,
+    workers: int = 0,
     **changes: Any,
 ) -> CorruptedStream: ...
 @overload
@@ -52,9 +57,10 @@ def make_stream(
     device: torch.device | str = "cpu",
     like: CorruptedStream | None = None,
     dataset: Any = None,
+    workers: int = 0,
     **changes: Any,
 ) -> Stream:
-    """Return a stream from a preset, a folder of images, a dataset, a DataLoader, or any iterable of batches.
+    """Return a stream from a preset, a folder, shards, a dataset, a DataLoader, or any iterable of batches.
 
     >>> stream = make_stream("embedded", corruptions=["fog", "snow"], limit=400)
     >>> [batch.domain.name for batch in stream]
@@ -72,7 +78,9 @@ def make_stream(
             - a preset such as ``"embedded"``, a mapping of settings such as ``{"dataset": "cifar10", "severity": 3}``,
               or the ``recipe()`` of another stream;
             - a folder of images. Class sub-folders give labels. Without sub-folders there are no labels, and the order
-              is that of the file names;
+              is that of the file names. In the layout of ImageNet-C, its corruptions are the domains;
+            - shards in the WebDataset format: ``"shards/{000..049}.tar"``, a list of them, or addresses of fsspec such
+              as ``"s3://bucket/{000..049}.tar"``. Their order is kept, if not ``order="shuffled"``;
             - a torch ``Dataset`` of images, (image, label) or dicts. It is shuffled with ``seed``, if not
               ``order="as-is"``. ``corruptions=["fog"]`` corrupts it on the fly. ``["clean"]`` stands for no corruption;
             - a DataLoader or another iterable of (images, labels), (images,), images, or dicts with images and labels.
@@ -83,8 +91,10 @@ def make_stream(
         like: A stream of the same images in another order; its image cache is shared.
         dataset: The clean images for a preset: a name (as in the settings), a torch ``Dataset`` of (image, label), or
             an object that implements ``driftlaw.datasets.ImageDataset``.
-        **changes: Settings of ``StreamSettings`` to change, for example ``limit=400``. For folders and datasets
-            ``batch_size`` is 64 and ``corruptions`` is ``["clean"]`` if not given.
+        workers: Number of processes that read images in advance, for presets, folders, shards and datasets with
+            ``corruptions``. The batches are the same with any number. Each process holds at most two batches.
+        **changes: Settings of ``StreamSettings`` to change, for example ``limit=400``. For folders, shards and
+            datasets ``batch_size`` is 64 and ``corruptions`` is ``["clean"]`` if not given.
 
     Raises:
         UsageError: Settings are invalid, or archive and dataset do not belong together.
@@ -95,14 +105,23 @@ def make_stream(
     if isinstance(data, Stream):
         return data
     device = device if isinstance(device, torch.device) else pick_device(device)
-    if isinstance(data, str | os.PathLike):
+    if isinstance(workers, bool) or not isinstance(workers, int) or not 0 <= workers <= MAX_WORKERS:
+        raise UsageError(f"workers is {workers!r}. Expected an integer from 0 to {MAX_WORKERS}.")
+    if isinstance(data, list | tuple) and data and all(isinstance(item, str | os.PathLike) for item in data):
+        data = {**OWN_DATA, "dataset": SHARDS_PREFIX + SEPARATOR.join(map(os.fspath, data))}
+    elif isinstance(data, str | os.PathLike):
         data = os.fspath(data)
         is_preset = data in list_presets() or data.endswith(".toml")
-        if data.endswith(("/", os.sep)) or (not is_preset and os.path.isdir(os.path.expanduser(data))):
-            data = {**OWN_DATA, "dataset": f"folder:{Path(data)}"}
+        is_folder = data.endswith(("/", os.sep)) or (not is_preset and os.path.isdir(os.path.expanduser(data)))
+        if is_folder or is_shards(data):
+            data = own_data_settings(data)
     elif not isinstance(data, Mapping | StreamSettings):
         is_image_dataset = all(hasattr(data, name) for name in REQUIRED_ATTRIBUTES)
         if isinstance(data, DataLoader) or not (is_image_dataset or "corruptions" in changes):
+            if workers:
+                raise UsageError(
+                    f"workers cannot be set for a {type(data).__name__}. Pass a DataLoader with num_workers={workers}."
+                )
             return _loader_stream(data, changes)
         data, dataset = OWN_DATA, data
     given = None if isinstance(dataset, str) else dataset
@@ -116,7 +135,7 @@ def make_stream(
         and like.cache.given is given
         and all(getattr(like.settings, name) == getattr(settings, name) for name in shared)
     ):
-        return CorruptedStream(settings.model_copy(update={"dataset": like.settings.dataset}), like.cache)
+        return CorruptedStream(settings.model_copy(update={"dataset": like.settings.dataset}), like.cache, workers)
     clean, archive = None if given is None else as_image_dataset(given), None
     if clean is not None:
         settings = settings.model_copy(update={"dataset": clean.name})
@@ -145,7 +164,17 @@ def make_stream(
     cache = CorruptedImageCache(
         clean, archive, settings.corruption_seed, device, given=given, encoding=settings.encoding
     )
-    return CorruptedStream(settings, cache)
+    return CorruptedStream(settings, cache, workers)
+
+
+def own_data_settings(data: str) -> dict[str, Any]:
+    """Return the settings of a stream from shards, a folder in the layout of ImageNet-C, or another folder."""
+    if is_shards(data):
+        return {**OWN_DATA, "dataset": f"{SHARDS_PREFIX}{data}"}
+    found = corruptions_in(Path(data).expanduser())
+    if names := [name for name in list_corruptions("all") if name in found]:
+        return {**OWN_DATA, "dataset": f"{_ARCHIVE_PREFIX}{Path(data)}", "corruptions": names}
+    return {**OWN_DATA, "dataset": f"folder:{Path(data)}"}
 
 
 def _loader_stream(data: Any, changes: Mapping[str, Any]) -> LoaderStream:

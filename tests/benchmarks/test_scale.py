@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from benchmarks.reliability.data import NETWORK
+from benchmarks.scale import shards
 from benchmarks.scale.pool import measure_variant, summarize
 
 
@@ -19,3 +20,15 @@ def test_streams_of_a_pool_predict_as_separate_adapters_within_the_budget():
 
 def test_times_are_summarized_in_milliseconds():
     assert summarize([0.003, 0.001, 0.002]) == pytest.approx({"count": 3, "median_ms": 2, "p99_ms": 3})
+
+
+def test_streams_from_shards_and_folders_are_measured_with_and_without_workers(tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "FOLDER_SIDE", 32)
+    monkeypatch.setattr(shards, "IMAGES_PER_SHARD", 50)
+    pattern = shards.write_shards(tmp_path / "shards", 80)
+    rows = [shards.stream_images(pattern, workers, str(tmp_path)) for workers in (0, 1)]
+    assert [row["batches"] for row in rows] == [2, 2]
+    assert rows[0]["checksum"] == rows[1]["checksum"] > 0
+    assert rows[0]["workers_mib"]["50%"] == 0 < rows[1]["workers_mib"]["50%"]
+    folder = shards.stream_images(shards.write_folder(tmp_path / "folder", 20), 0, str(tmp_path))
+    assert list(folder["memory_mib"]) == ["100%"]

@@ -11,10 +11,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from driftlaw.cli import app
-from driftlaw.errors import DataError, UsageError
+from driftlaw.errors import DataError, DriftlawWarning, UsageError
 from driftlaw.experiments import plan_run
 from driftlaw.models import build_model, save_model
 from driftlaw.records import read_record
+from tests.datasets.shard_files import png, tar, write_shards
 
 
 @pytest.fixture
@@ -85,3 +86,23 @@ def test_wrong_folders_are_refused(weights, tmp_path):
     folder = write_images(tmp_path / "photos", classes=("a", "b", "c"))
     with pytest.raises(UsageError, match=r"2 output classes, but the stream has 3\. .* without sub-folders"):
         run(folder, weights)
+
+
+def test_shards_are_streamed_with_workers_and_recognised_when_they_change(weights, tmp_path):
+    pattern = write_shards(tmp_path / "shards")  # labels 0 to 2
+    words = ["run", "--data", pattern, "--model", str(weights), "--methods", "norm", "--device", "cpu", "--json"]
+    words += ["--out", str(tmp_path / "runs"), "--set", "stream.batch_size=4", "--workers", "1"]
+    with pytest.raises(UsageError, match="The model has 2 output classes, but the stream has 3"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    for number in range(3):
+        files = {f"{number}{image}.png": png(image) for image in range(5)}
+        labels = {f"{number}{image}.cls": str(image % 2).encode() for image in range(5)}
+        (tmp_path / "shards" / f"{number:02d}.tar").write_bytes(tar(dict(sorted((files | labels).items()))))
+    done = json.loads(CliRunner().invoke(app, words, catch_exceptions=False).stdout)["runs"][0]
+    record = read_record(Path(done["record"]))
+    assert record.path.name.startswith("00..02-norm-seed1-")
+    assert [line["images"] for line in record.batches] == [4, 4, 4, 3]
+    assert record.header["stream"]["dataset"]["origin"] == "3 WebDataset shards, as they are"
+    (tmp_path / "shards" / "02.tar").write_bytes(tar({"a.png": png(1), "a.cls": b"1"}))
+    with pytest.warns(DriftlawWarning, match="was made with other images"):
+        CliRunner().invoke(app, words, catch_exceptions=False)

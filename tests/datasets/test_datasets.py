@@ -116,6 +116,7 @@ def test_list_datasets():
         "cifar100",
         "imagenet",
         "folder:PATH",
+        "shards:PATTERN",
     ]
 
 

@@ -11,10 +11,10 @@ from torch import nn
 
 import driftlaw
 from driftlaw.components.augment import AugmentParams, augment
-from driftlaw.components.cache import cache_dir
 from driftlaw.datasets import ArrayImages
 from driftlaw.errors import UsageError
 from driftlaw.profiling import count_flops
+from driftlaw.torch_files import cache_dir
 from tests.methods.images import TERMS, batches
 from tests.reference.rmt import ReferenceRmt
 from tests.reference.tolerance import assert_same_step, copy_parameters

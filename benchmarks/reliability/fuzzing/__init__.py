@@ -10,7 +10,7 @@ TARGETS: dict[str, Target] = {
         *(states.saved_states, states.pools),
         *(command_line.command_line,),
         *(records.record_files, records.resumed_runs, records.tuning_files),
-        *(files.presets, files.weights, files.image_folders, files.archives),
+        *(files.presets, files.weights, files.image_folders, files.archives, files.shards),
     )
 }
 """Targets by name. A target draws arguments and makes calls through a checker."""

@@ -1,4 +1,4 @@
-"""Targets: presets, files of weights, folders of images, and archives."""
+"""Targets: presets, files of weights, folders of images, archives, and shards."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -205,3 +206,29 @@ def archives(draw: Draw, checker: Checker, folder: Path) -> None:
         stream.recipe()
 
     checker.call(read, labels)
+
+
+def shards(draw: Draw, checker: Checker, folder: Path) -> None:
+    """WebDataset shards with damaged headers, images and labels, and unusual patterns."""
+    names = ("a.png", "a.cls", "a.json", "b.PNG", "b.cls", "c/a.jpg", ".d.png", "__meta__.json", "e", "é\n.png")
+    texts = (b"1", b"-1", b"x", b'{"label": 2}', b'{"label": true}', b"[[", b"9" * 5000, b"")
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name in draw(st.lists(st.sampled_from(names), max_size=5)):
+            is_label = name.endswith((".cls", ".json"))
+            data = draw(st.sampled_from(texts)) if is_label else picture(*draw(st.sampled_from((("PNG",), ("JPEG",)))))
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data if draw(st.integers(0, 5)) else data[:1].ljust(len(data))))
+    data = damage_bytes(draw, out.getvalue()) if draw(st.booleans()) else out.getvalue()
+    (folder / "0.tar").write_bytes(data)
+    patterns = ("0.tar", "{0..0}.tar", "{0,0}.tar", "{0..1}.tar", "{9..0}.tar", "0.tar|0.tar", "{0..99999999}.tar", "|")
+    pattern = f"{folder}/{draw(st.sampled_from(patterns))}"
+
+    def read(pattern: str, data: bytes) -> None:
+        stream = driftlaw.make_stream({"dataset": f"shards:{pattern}", "corruptions": ["clean"], "batch_size": 2})
+        for batch in stream:
+            repr(batch)
+        stream.recipe()
+
+    checker.call(read, pattern, data)
