@@ -110,6 +110,7 @@ def send_generated(
             except RequestException as error:
                 statuses[name][type(error).__name__] += 1
                 failures[name][type(error).__name__] += 1
+                sent += 1
                 return
             except FailureGroup as group:
                 titles = {failure.title for failure in group.exceptions}
