@@ -65,6 +65,8 @@ def test_status_reports_layer_weights_series_and_thumbnails(run_server, images):
     assert status["last_batch"][0]["image"].startswith("data:image/png;base64,")
     lengths = {name: len(values) for name, values in status["series"].items()}
     assert set(lengths.values()) == {120}
+    server.client.post("/v1/reset")
+    assert server.client.get("/v1/status").json()["layer_weights"] == {}
 
 
 def test_a_paused_adapter_predicts_without_updates(run_server, images):
