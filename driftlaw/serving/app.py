@@ -56,7 +56,14 @@ class Routes:
             yield
             await run_in_threadpool(self.server.close)
 
-        app = FastAPI(title="driftlaw", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
+        app = FastAPI(
+            title="driftlaw",
+            version=__version__,
+            lifespan=lifespan,
+            docs_url=None,
+            redoc_url=None,
+            redirect_slashes=False,
+        )
         app.add_middleware(AccessLog, metrics=self.metrics)
         for kind in (RequestError, HTTPException):
             app.add_exception_handler(kind, _on_error)
