@@ -235,7 +235,7 @@ def _reliability_tables(record: Record) -> Iterator[BenchTable]:
     yield BenchTable(record["bench"], [key.replace("_", " ") for key in keys], lines)
 
 
-SERVER = ("serve-hostile", "serve-kill", "serve-overload", "serve-speed")
+SERVER = ("serve-hostile", "serve-kill", "serve-overload", "serve-schema", "serve-speed")
 RELIABILITY = ("attack", "bad-images", "cost", "fuzz", "kill", *SERVER, "streams", "watch")
 TABLES: dict[str, Callable[[Record], Iterable[BenchTable]]] = {
     "step": _step_tables,

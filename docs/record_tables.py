@@ -422,20 +422,35 @@ def fuzz_table() -> str:
     return reliability_table("fuzz", head, lambda found: [[row[key] for key in keys] for row in found])
 
 
+def _clean_requests(record: dict[str, Any]) -> str:
+    memory = record["memory_mib"]
+    return (
+        f"Clean requests: {record['clean']:,}, of which {record['wrong_clean']} got other predictions. Memory: "
+        f"{memory['start']} MiB at the start, {memory['tenth']} after a tenth of the requests, {memory['end']} at "
+        "the end."
+    )
+
+
 def serve_hostile_table(name: str = "serve-hostile") -> str:
     """Requests that the server must refuse."""
     keys = ("kind", "requests", "failures")
     head = ("kind of request", "requests", "accepted, status 500, or no answer")
+    return reliability_table(name, head, lambda found: [[row[key] for key in keys] for row in found], _clean_requests)
 
-    def more(record: dict[str, Any]) -> str:
-        memory = record["memory_mib"]
-        return (
-            f"Clean requests: {record['clean']:,}, of which {record['wrong_clean']} got other predictions. Memory: "
-            f"{memory['start']} MiB at the start, {memory['tenth']} after a tenth of the requests, {memory['end']} at "
-            "the end."
-        )
 
-    return reliability_table(name, head, lambda found: [[row[key] for key in keys] for row in found], more)
+def serve_schema_table() -> str:
+    """Requests that were generated from the OpenAPI document of the server."""
+
+    def rows(found: list[dict[str, Any]]) -> Iterable[Sequence[Any]]:
+        unknown = [row for row in found if list(row["statuses"]) == ["405"]]
+        for row in found:
+            if row not in unknown:
+                codes = ", ".join(f"{count} × {code}" for code, count in row["statuses"].items())
+                yield f"`{row['operation']}`", codes, row["requests"], sum(row["failures"].values())
+        counts = (sum(row["requests"] for row in unknown), sum(sum(row["failures"].values()) for row in unknown))
+        yield "other methods of the same paths", f"{counts[0]} × 405", *counts
+
+    return reliability_table("serve-schema", ("operation", "statuses", "requests", "failures"), rows, _clean_requests)
 
 
 def serve_overload_table() -> str:
@@ -544,6 +559,7 @@ TABLES = {
     "scale-shards": shards_table,
     "serve-hostile": serve_hostile_table,
     "serve-hostile-each": functools.partial(serve_hostile_table, "serve-hostile-each"),
+    "serve-schema": serve_schema_table,
     "serve-overload": serve_overload_table,
     "serve-kill": serve_kill_table,
     "serve-speed": serve_speed_table,

@@ -10,6 +10,7 @@ from benchmarks.reliability.kill import kill
 from benchmarks.reliability.serve_hostile import serve_hostile
 from benchmarks.reliability.serve_kill import serve_kill
 from benchmarks.reliability.serve_overload import serve_overload
+from benchmarks.reliability.serve_schema import serve_schema
 from benchmarks.reliability.serve_speed import serve_speed
 from benchmarks.reliability.streams import streams
 from benchmarks.reliability.watch import watch
@@ -28,6 +29,7 @@ for command in (
     serve_hostile,
     serve_kill,
     serve_overload,
+    serve_schema,
     serve_speed,
     streams,
     watch,

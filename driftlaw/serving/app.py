@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from driftlaw import __version__
-from driftlaw.serving import decoding, page, protocol
+from driftlaw.serving import decoding, openapi, page, protocol
 from driftlaw.serving.batcher import Job, deadline_error
 from driftlaw.serving.decoding import Array
 from driftlaw.serving.metrics import Metrics
@@ -56,22 +56,33 @@ class Routes:
             yield
             await run_in_threadpool(self.server.close)
 
-        app = FastAPI(title="driftlaw", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
+        app = FastAPI(
+            title="driftlaw",
+            version=__version__,
+            lifespan=lifespan,
+            docs_url=None,
+            redoc_url=None,
+            redirect_slashes=False,
+        )
         app.add_middleware(AccessLog, metrics=self.metrics)
         for kind in (RequestError, HTTPException):
             app.add_exception_handler(kind, _on_error)
         app.include_router(page.router)
-        app.add_api_route("/v1/predict", self.predict, methods=["POST"])
-        app.add_api_route("/v1/status", self.status, response_model=Status)
-        app.add_api_route("/metrics", self.read_metrics)
+        use = openapi.token_of("client", self.token)
+        administrate = openapi.token_of("administrator", self.token or self.admin_token)
+        app.add_api_route("/v1/predict", self.predict, methods=["POST"], **openapi.PREDICT, **use)
+        app.add_api_route("/v1/status", self.status, **openapi.STATUS, **use)
+        app.add_api_route("/metrics", self.read_metrics, **openapi.METRICS, **use)
         for action in ACTIONS:
-            app.add_api_route(f"/v1/{action}", self.administrate, methods=["POST"], name=action)
+            route = openapi.ADMINISTRATE | administrate
+            app.add_api_route(f"/v1/{action}", self.administrate, methods=["POST"], name=action, **route)
         app.add_api_route("/v2", self.server_metadata)
         app.add_api_route("/v2/health/live", self.server_metadata)
-        app.add_api_route("/v2/health/ready", self.ready)
-        app.add_api_route("/v2/models/{model}", self.model_metadata)
-        app.add_api_route("/v2/models/{model}/ready", self.ready)
-        app.add_api_route("/v2/models/{model}/infer", self.infer, methods=["POST"])
+        app.add_api_route("/v2/health/ready", self.ready, **openapi.READY)
+        app.add_api_route("/v2/models/{model}", self.model_metadata, **openapi.MODEL, **use)
+        app.add_api_route("/v2/models/{model}/ready", self.model_ready, **openapi.MODEL_READY)
+        app.add_api_route("/v2/models/{model}/infer", self.infer, methods=["POST"], **openapi.INFER, **use)
+        openapi.complete(app)
         return app
 
     async def predict(self, request: Request) -> Response:
@@ -101,9 +112,13 @@ class Routes:
         """Return name and version of the server; it is live if there is an answer."""
         return {"name": "driftlaw", "version": __version__, "extensions": ["binary_tensor_data"], "live": True}
 
-    async def ready(self, model: str | None = None) -> Response:
-        """Return status 200 while requests are accepted, else 503."""
+    async def model_ready(self, model: str) -> Response:
+        """Return what ``ready`` does, for the model of this name."""
         self._check_name(model)
+        return await self.ready()
+
+    async def ready(self) -> Response:
+        """Return status 200 while requests are accepted, else 503."""
         return JSONResponse({"ready": not self.server.draining}, 503 if self.server.draining else 200)
 
     async def model_metadata(self, request: Request, model: str) -> dict[str, Any]:
@@ -119,8 +134,8 @@ class Routes:
         body, headers = protocol.encode_answer(model, answer.logits, answer.predictions(), asked)
         return Response(body, headers=headers)
 
-    def _check_name(self, model: str | None) -> None:
-        if model not in (None, self.server.name):
+    def _check_name(self, model: str) -> None:
+        if model != self.server.name:
             raise RequestError(404, f"There is no such model. This server has '{self.server.name}'.")
 
     def _tenant(self, request: Request, *, required: bool = True) -> str:

@@ -78,6 +78,8 @@ class ModelServer:
             else:
                 reason = (_reset if action == "reset" else _rollback)(batcher.adapter)
             with batcher.changed:
+                if action == "reset":
+                    batcher.layer_weights = {}
                 batcher.steps = batcher.adapter.steps
                 batcher.events.append(Event(time.time(), batcher.steps, action, reason))
 

@@ -72,7 +72,7 @@ class Status(BaseModel):
     queue: int
     queue_limit: int
     layer_weights: dict[str, float]
-    """Layer weights of the last step that reported them, such as LAW's; empty for other methods."""
+    """Layer weights of the last step since a reset, such as LAW's; empty for other methods."""
     guard_counts: dict[str, int]
     """Number of actions of the guard, by name."""
     guard_scale: float | None

@@ -1,6 +1,7 @@
 """Routes of the server: predictions, status, administration, tokens, errors."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -64,6 +65,8 @@ def test_status_reports_layer_weights_series_and_thumbnails(run_server, images):
     assert status["last_batch"][0]["image"].startswith("data:image/png;base64,")
     lengths = {name: len(values) for name, values in status["series"].items()}
     assert set(lengths.values()) == {120}
+    server.client.post("/v1/reset")
+    assert server.client.get("/v1/status").json()["layer_weights"] == {}
 
 
 def test_a_paused_adapter_predicts_without_updates(run_server, images):
@@ -127,6 +130,47 @@ def test_web_pages_of_other_sites_are_refused(run_server):
     assert client.post("/v1/reset", headers={"Origin": "https://example.org"}).status_code == 403
     assert client.post("/v1/reset", headers={"Origin": "http://localhost:8000"}).status_code == 200
     assert client.post("/v1/reset", headers={"Host": "example.org"}).status_code == 403
+
+
+# --- description -----------------------------------------------------------------------------------------------------
+
+
+def test_openapi_document_describes_bodies_tokens_and_errors(run_server):
+    document = run_server(tokens=("use", "admin")).client.get("/openapi.json").json()
+    schemas, predict = document["components"]["schemas"], document["paths"]["/v1/predict"]["post"]
+    assert set(predict["requestBody"]["content"]) == {
+        "application/json",
+        "multipart/form-data",
+        "image/png",
+        "image/jpeg",
+    }
+    assert predict["security"] == [{"client": []}]
+    assert document["paths"]["/v1/reset"]["post"]["security"] == [{"administrator": []}]
+    error = {"$ref": "#/components/schemas/Error"}
+    for path in ("/v1/predict", "/v1/reset", "/v2/models/{model}/infer"):
+        responses = document["paths"][path]["post"]["responses"]
+        assert all(
+            responses[code]["content"]["application/json"]["schema"] == error for code in responses if code != "200"
+        )
+    references = re.findall(r"#/components/schemas/(\w+)", json.dumps(document))
+    assert {"ImageArrays", "InferRequest", "InputTensor"} <= set(references) <= set(schemas)
+
+
+def test_openapi_document_of_a_server_without_tokens_needs_none(run_server):
+    document = run_server().client.get("/openapi.json").json()
+    assert "securitySchemes" not in document["components"]
+
+
+def test_answers_fit_the_models_of_the_document(run_server, images):
+    from driftlaw.serving import openapi
+
+    server = run_server()
+    openapi.Predictions.model_validate(server.predict(images).json())
+    openapi.AdapterState.model_validate(server.client.post("/v1/pause").json())
+    tensor = {"name": "images", "datatype": "FP32", "shape": list(images.shape), "data": images.flatten().tolist()}
+    answer = server.client.post("/v2/models/tiny/infer", json={"inputs": [tensor]}).json()
+    assert openapi.InferAnswer.model_validate(answer).outputs[1].shape == [8]
+    assert openapi.Ready.model_validate(server.client.get("/v2/health/ready?model=other").json()).ready
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

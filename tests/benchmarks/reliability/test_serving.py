@@ -3,12 +3,14 @@
 import asyncio
 import json
 import random
+import sys
 from collections import Counter
 
 import pytest
 
-from benchmarks.reliability import serve_hostile, serve_kill, serve_speed
+from benchmarks.reliability import serve_hostile, serve_kill, serve_schema, serve_speed
 from benchmarks.reliability.serving import Connection, embedded_images, infer_body
+from driftlaw.errors import UsageError
 
 pytest.importorskip("fastapi", reason="needs the extra 'serve'")
 pytest.importorskip("uvicorn", reason="needs the extra 'serve'")
@@ -33,6 +35,21 @@ def test_hostile_requests_are_refused_and_clean_ones_predicted():
     assert (summary["failures"], summary["wrong_clean"], summary["crashed"]) == (0, 0, False), summary["examples"]
     assert sum(row["requests"] for row in rows) == 60
     assert next(row for row in rows if row["kind"] == "100 MB body")["outcomes"] == {"413": 1}
+
+
+def test_generated_requests_need_schemathesis(monkeypatch):
+    monkeypatch.setitem(sys.modules, "schemathesis", None)
+    with pytest.raises(UsageError, match="pip install schemathesis"):
+        serve_schema.send_generated(1, 1, "norm", 0, print)
+
+
+@pytest.mark.small_batches
+def test_answers_to_generated_requests_fit_the_document():
+    pytest.importorskip("schemathesis", reason="schemathesis is not installed")
+    summary = serve_schema.send_generated(60, 20, "norm", 0, lambda text: None)
+    assert (summary["requests"], summary["clean"]) == (60, 3)
+    assert (summary["failures"], summary["wrong_clean"], summary["crashed"]) == (0, 0, False), summary["examples"]
+    assert sum(row["requests"] for row in summary["rows"]) == 60
 
 
 def test_a_cut_off_line_of_the_request_log_is_ignored(tmp_path):
