@@ -251,6 +251,7 @@ TABLES: dict[str, Callable[[Record], Iterable[BenchTable]]] = {
     **{f"reliability-{name}": _reliability_tables for name in RELIABILITY},
     "scale-pool": _reliability_tables,
     "scale-shards": _reliability_tables,
+    "scale-ray": _reliability_tables,
 }
 """Functions that make tables, by the value of the record key ``bench``."""
 _MEMORY_HEAD = ("peak MB", "peak / naive LAW")

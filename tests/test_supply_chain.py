@@ -51,7 +51,7 @@ def test_every_locked_package_has_hashes_and_no_address():
 
 @pytest.mark.parametrize(("extra", "requirement"), [(name, item) for name, items in EXTRAS.items() for item in items])
 def test_extras_have_lower_and_upper_bounds(extra, requirement):
-    assert re.fullmatch(r"[\w.-]+>=[\d.]+,<[\d.]+", requirement)
+    assert re.fullmatch(r"[\w.-]+(\[\w+\])?>=[\d.]+,<[\d.]+", requirement)
 
 
 @pytest.mark.parametrize("extra", sorted(set(EXTRAS) - FOR_DEVELOPMENT))

@@ -185,7 +185,7 @@ class Attempt:
     def contents(self) -> dict[str, Any]:
         """Return the contents of the files in the output folder, without timing fields."""
         folder = self.folder / "out"
-        return {str(path.relative_to(folder)): _content(path) for path in folder.rglob("*") if path.is_file()}
+        return {str(path.relative_to(folder)): record_content(path) for path in folder.rglob("*") if path.is_file()}
 
 
 def write_images(folder: Path, per_class: int = 8) -> None:
@@ -205,7 +205,8 @@ def write_images(folder: Path, per_class: int = 8) -> None:
             Image.fromarray(image).save(target)
 
 
-def _content(path: Path) -> Any:
+def record_content(path: Path) -> Any:
+    """Return the content of a record or another file without timing fields."""
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     if path.name.startswith("."):  # a temporary file, complete or not
         return data

@@ -3,10 +3,11 @@
 import typer
 
 from benchmarks.scale.pool import pool
+from benchmarks.scale.ray import ray
 from benchmarks.scale.shards import shards
 
 app = typer.Typer(
-    help="Measure many streams in one process, and streams that are larger than memory.",
+    help="Measure many streams in one process, streams that are larger than memory, and experiments on a cluster.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -14,8 +15,9 @@ app = typer.Typer(
 
 @app.callback()
 def scale() -> None:
-    """Measure many streams in one process, and streams that are larger than memory."""
+    """Measure many streams in one process, streams that are larger than memory, and experiments on a cluster."""
 
 
 app.command()(pool)
+app.command()(ray)
 app.command()(shards)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,6 +45,7 @@ def tune(
     out: Annotated[Path, typer.Option(help="Folder for PRESET.json and the records.")] = Path("results/tuning"),
     device: opt.Device = "auto",
     data_dir: opt.DataDir = None,
+    on: opt.On = None,
     checkpoint_seconds: opt.CheckpointSeconds = 30.0,
     as_json: opt.AsJson = False,
 ) -> None:
@@ -67,9 +69,10 @@ def tune(
     """
     from benchmarks.tune.search import check_held_out, plan_tuning, run_search, tuning_document, warn_short_stream
     from driftlaw.cli.console import RunProgress, command_line, progress_bar
-    from driftlaw.errors import UsageError
+    from driftlaw.errors import DataError, UsageError
     from driftlaw.experiments import RunContext, RunOptions
     from driftlaw.experiments.context import RunResult
+    from driftlaw.experiments.ray_runner import RayRunner
     from driftlaw.hardware import pick_device
     from driftlaw.models import weights_sha256
     from driftlaw.records.tuning_file import check_same_weights, write_tuning
@@ -86,7 +89,7 @@ def tune(
         model=model,
         assignments=set_ or (),
     )
-    context, first = RunContext(pick_device(device), data_dir), tuning.specs[0]
+    context, first = RunContext(pick_device("cpu" if on else device), data_dir), tuning.specs[0]
     for spec in tuning.specs:
         check_held_out(context.stream(spec).recipe())
     context.check(tuning.specs)
@@ -95,24 +98,31 @@ def tune(
     target, folder = out / tuning.file_name, out / first.preset
     sha256 = weights_sha256(context.model(first.model))
     check_same_weights(target, sha256)
-    options = RunOptions(folder, command=command_line(), checkpoint_seconds=checkpoint_seconds)
+    options = RunOptions(folder, device, data_dir, command=command_line(), checkpoint_seconds=checkpoint_seconds)
 
-    def run_trial(specs: Sequence[RunSpec]) -> list[RunRecord]:
-        records = []
-        for spec in specs:
-            record = spec.finished_record(folder)
-            if record is None:
+    def run_missing(specs: Sequence[RunSpec]) -> None:
+        if runner is None:
+            for spec in specs:
                 progress = RunProgress(bar, [spec])
-                record = context.run(spec, options, progress)
-                progress.ended(RunResult(spec, record.path))
+                progress.ended(RunResult(spec, context.run(spec, options, progress).path))
+        else:
+            runner.listener = RunProgress(bar, specs)
+            results = [future.result() for future in [runner.submit(spec, options) for spec in specs]]
+            for problem in [result.problem for result in results if result.problem]:
+                raise DataError(problem)
+
+    def run_trials(specs: Sequence[RunSpec]) -> list[RunRecord]:
+        if missing := [spec for spec in specs if spec.finished_record(folder) is None]:
+            run_missing(missing)
+        records = [record for spec in specs if (record := spec.finished_record(folder))]
+        for record in records:
             if record.header["model"].get("sha256") != sha256:
                 raise UsageError(f"{record.path} was made with other weights of the same name. Choose another --out.")
-            records.append(record)
         return records
 
-    with progress_bar() as bar:
+    with progress_bar() as bar, RayRunner(on, RunProgress(bar, [])) if on else nullcontext() as runner:
         task = bar.add_task("trials", total=tuning.max_trials)
-        for _ in run_search(tuning, run_trial):
+        for _ in run_search(tuning, run_trials):
             bar.update(task, advance=1)
     # Written at the end only: whoever finds the file may use its settings.
     document = tuning_document(tuning, command=command_line(), folder=folder.name, sha256=sha256)

@@ -173,34 +173,36 @@ def _parse_grid(texts: Sequence[str], method: str, settings: Mapping[str, Any]) 
     return grid
 
 
-def run_search(tuning: Tuning, run_trial: Callable[[Sequence[RunSpec]], list[RunRecord]]) -> Iterator[Trial]:
+def run_search(tuning: Tuning, run_trials: Callable[[Sequence[RunSpec]], list[RunRecord]]) -> Iterator[Trial]:
     """Search, add every trial to ``tuning.trials`` and yield it.
 
     Args:
         tuning: what to search.
-        run_trial: executes the runs of a trial, one per seed, and returns their records in the same order.
+        run_trials: executes runs that do not depend on each other, and returns their records in the same order.
     """
-    for values in _values_to_try(tuning):
-        if values not in [trial.values for trial in tuning.trials]:
+    for group in _values_to_try(tuning):
+        known = [trial.values for trial in tuning.trials]
+        new = [values for number, values in enumerate(group) if values not in known + group[:number]]
+        specs = []
+        for values in new:
             label = " ".join(f"{name}={value}" for name, value in values.items())
-            specs = [replace(spec, settings=merge(spec.settings, values), label=label) for spec in tuning.specs]
-            tuning.trials.append(_trial(values, run_trial(specs)))
+            specs += [replace(spec, settings=merge(spec.settings, values), label=label) for spec in tuning.specs]
+        records, seeds = run_trials(specs) if specs else [], len(tuning.specs)
+        for number, values in enumerate(new):
+            tuning.trials.append(_trial(values, records[number * seeds : (number + 1) * seeds]))
             yield tuning.trials[-1]
 
 
-def _values_to_try(tuning: Tuning) -> Iterator[Values]:
-    """Yield the values to try. A coordinate search depends on the trials so far."""
-    yield dict(tuning.start)
+def _values_to_try(tuning: Tuning) -> Iterator[list[Values]]:
+    """Yield groups of values to try. In a coordinate search, a group depends on the trials of those before it."""
+    yield [dict(tuning.start)]
     if tuning.search == "grid":
-        for values in itertools.product(*tuning.grid.values()):
-            yield dict(zip(tuning.grid, values, strict=True))
+        yield [dict(zip(tuning.grid, values, strict=True)) for values in itertools.product(*tuning.grid.values())]
         return
     for _ in range(SWEEPS):
         before = tuning.lowest
         for name in tuning.grid:
-            best = tuning.lowest.values
-            for value in tuning.candidates(name):
-                yield {**best, name: value}
+            yield [{**tuning.lowest.values, name: value} for value in tuning.candidates(name)]
         if tuning.lowest is before:
             return
 

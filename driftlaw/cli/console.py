@@ -49,7 +49,7 @@ class RunProgress:
     """
 
     def __init__(self, bar: Progress, specs: Sequence[RunSpec], cost: Callable[[RunSpec], float] | None = None) -> None:
-        self._bar, self._started_at, self._ended = bar, time.monotonic(), 0
+        self._bar, self._started_at, self._ended, self._executed = bar, time.monotonic(), 0, 0
         self._cost = {spec.file_name: cost(spec) if cost else 1.0 for spec in specs}
         self._done = dict.fromkeys(self._cost, 0.0)
         self._tasks: dict[str, tuple[TaskID, int]] = {}  # with the number of steps
@@ -57,12 +57,15 @@ class RunProgress:
         self._not_run = 0.0  # cost of what was read from records instead of being run
         self._total = bar.add_task("all runs", total=sum(self._cost.values())) if len(specs) > 1 else None
 
-    def started(self, spec: RunSpec, steps: int) -> None:
+    def started(self, spec: RunSpec, steps: int, node: str = "") -> None:
         """Show the bar of a run, or print that it has started."""
+        where = f" on {node}" if node else ""
         if spec.file_name not in self._tasks:
-            self._tasks[spec.file_name] = self._bar.add_task(printable(spec.title), total=steps), steps
+            self._tasks[spec.file_name] = self._bar.add_task(printable(spec.title + where), total=steps), steps
             if self._bar.disable:
-                self._print(f"{spec.title}: started, {steps} steps")
+                self._print(f"{spec.title}: started{where}, {steps} steps")
+        elif node:  # it was retried
+            self._bar.update(self._tasks[spec.file_name][0], description=printable(spec.title + where))
 
     def stepped(self, spec: RunSpec, done: int) -> None:
         """Advance the bars, or print a line if the last one is a minute old."""
@@ -94,15 +97,22 @@ class RunProgress:
             if result.spec.file_name not in self._printed_at:
                 self._not_run += self._cost[result.spec.file_name]
                 outcome = f"{error}, from its finished record (--overwrite runs it again)"
+            else:
+                self._executed += 1
         outcome += self._time_left()
         self._print(f"[{self._ended}/{len(self._cost)}] {result.spec.title}: {outcome}", always=bool(result.problem))
+
+    def note(self, text: str) -> None:
+        """Print a line."""
+        self._print(text)
 
     def _time_left(self) -> str:
         done, total = sum(self._done.values()), sum(self._cost.values())
         if not self._not_run < done < total:
             return ""
-        seconds = (time.monotonic() - self._started_at) * (total - done) / (done - self._not_run)
-        return f"; about {format_duration(seconds)} left"
+        elapsed = time.monotonic() - self._started_at
+        rate = f", {60 * self._executed / elapsed:.1f} runs per minute" if self._executed else ""
+        return f"; about {format_duration(elapsed * (total - done) / (done - self._not_run))} left{rate}"
 
     def _advance(self, spec: RunSpec, fraction: float) -> None:
         self._done[spec.file_name] = fraction * self._cost[spec.file_name]

@@ -83,6 +83,13 @@ DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="Data directory (default: $DRIFTLAW_DATA, then the user cache).")
 ]
 Jobs = Annotated[int, typer.Option(min=1, help="Number of runs in parallel, each in its own process.")]
+On = Annotated[
+    str | None,
+    typer.Option(
+        help="Execute the runs on Ray: 'ray' (the cluster of $RAY_ADDRESS, or a new Ray on this machine), "
+        "ray://HOST:PORT or HOST:PORT (default: on this machine, without Ray)."
+    ),
+]
 Overwrite = Annotated[
     bool,
     typer.Option(

@@ -11,7 +11,7 @@ import typer
 
 from driftlaw.cli import options as opt
 from driftlaw.cli.console import echo
-from driftlaw.cli.run import print_folders, summary
+from driftlaw.cli.run import PARTIAL, print_folders, summary
 from driftlaw.errors import printable
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from driftlaw.experiments.plan import ExecutionPlan
     from driftlaw.records import RunRecord
 
-PARTIAL = 3
 STATES = {"finished": "there", "reusable": "copied", "skipped": "left out", "to run": "to run"}  # names in the output
 
 
@@ -43,6 +42,7 @@ def reproduce(
         "results"
     ),
     jobs: opt.Jobs = 1,
+    on: opt.On = None,
     model: opt.Network = None,
     metrics: opt.Metrics = None,
     compress: Annotated[bool, typer.Option("--compress", help="Compress finished records to .jsonl.gz.")] = False,
@@ -69,7 +69,7 @@ def reproduce(
     driftlaw reproduce table1 --device cuda --jobs 3 --compress
     """
     from driftlaw.cli.console import RunProgress, command_line, progress_bar
-    from driftlaw.errors import DataError
+    from driftlaw.errors import DataError, UsageError
     from driftlaw.experiments import RunOptions, parse_seeds, plan_experiment
     from driftlaw.experiments.assets import AssetInventory
     from driftlaw.experiments.paper import find_experiment
@@ -78,6 +78,10 @@ def reproduce(
     from driftlaw.hardware import pick_device
     from driftlaw.records import compress_record, read_record
 
+    if on and jobs > 1:
+        raise UsageError(
+            "--jobs is for runs on this machine. With --on, Ray decides how many runs it executes at once."
+        )
     experiment, inventory = find_experiment(name), AssetInventory(data_dir)
     specs = plan_experiment(
         name,
@@ -97,7 +101,7 @@ def reproduce(
         return
     options = RunOptions(
         out,
-        str(pick_device(device)),
+        device if on else str(pick_device(device)),
         data_dir,
         overwrite=overwrite,
         compress=compress,
@@ -108,7 +112,7 @@ def reproduce(
     to_run, results = plan.specs("to run"), []
     if to_run:
         with progress_bar() as bar:
-            results = run_all(to_run, options, RunProgress(bar, to_run, inventory.cost), jobs=jobs)
+            results = run_all(to_run, options, RunProgress(bar, to_run, inventory.cost), jobs=jobs, on=on)
     failed, skipped = [result for result in results if result.problem], plan.specs("skipped")
     paths = {run.spec.file_name: run.record.path for run in plan.runs if run.record}
     paths |= {result.spec.file_name: result.record for result in results}

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from driftlaw.records import RunRecord
 
 
+PARTIAL = 3  # exit code if some runs failed
+
+
 def run(
     preset: opt.Preset = "embedded",
     methods: opt.Methods = None,
@@ -31,6 +34,7 @@ def run(
     out: Annotated[Path, typer.Option(help="Folder for the records.")] = Path("runs"),
     device: opt.Device = "auto",
     data_dir: opt.DataDir = None,
+    on: opt.On = None,
     overwrite: opt.Overwrite = False,
     checkpoint_seconds: opt.CheckpointSeconds = 30.0,
     metrics: opt.Metrics = None,
@@ -57,12 +61,19 @@ def run(
     driftlaw run --data photos/ --network my_network.safetensors --methods source,law
 
     driftlaw run --data 'shards/{000..049}.tar' --workers 2 --network my_network.safetensors --methods source,law
+
+    driftlaw run cifar10-c --seeds 1-5 --on ray://cluster.example:10001
     """
     from driftlaw.cli.console import RunProgress, command_line, progress_bar
+    from driftlaw.errors import UsageError
     from driftlaw.experiments import RunContext, RunOptions, plan_run
     from driftlaw.experiments.context import RunResult
+    from driftlaw.experiments.runners import run_all
     from driftlaw.hardware import pick_device
+    from driftlaw.records import read_record
 
+    if on and workers:
+        raise UsageError("--workers is for runs on this machine. Omit it, or omit --on.")
     specs = plan_run(
         preset,
         data=data,
@@ -78,25 +89,37 @@ def run(
     if dry_run:
         _print_plan(specs, out, as_json)
         return
-    context = RunContext(pick_device(device), data_dir, workers)
+    context = RunContext(pick_device("cpu" if on else device), data_dir, workers)
     context.check(specs)  # reports all errors before the first run starts
     options = RunOptions(
         out,
+        device,
+        data_dir,
         overwrite=overwrite,
         replace_incompatible=True,
         command=command_line(),
         checkpoint_seconds=checkpoint_seconds,
     )
-    records = []
+    records, failed = [], []
     with progress_bar() as bar:
         progress = RunProgress(bar, specs)
-        for spec in specs:
-            records.append(context.run(spec, options, progress))
-            progress.ended(RunResult(spec, records[-1].path))
+        if on:
+            results = run_all(specs, options, progress, on=on)
+            records = [read_record(result.record) for result in results if result.record]
+            failed = [result for result in results if result.problem]
+        else:
+            for spec in specs:
+                records.append(context.run(spec, options, progress))
+                progress.ended(RunResult(spec, records[-1].path))
     if as_json:
-        print(json.dumps({"runs": [summary(record) for record in records]}))
-    else:
+        failures = [{"cell": result.spec.file_name, "reason": result.problem} for result in failed]
+        document = {"runs": [summary(record) for record in records]}
+        print(json.dumps(document | ({"failed": failures} if failures else {})))
+    elif records:
         print_table(records)
+    if failed:
+        echo(f"driftlaw: {len(failed)} of {len(specs)} runs failed. The messages above give the reasons.", err=True)
+        raise typer.Exit(PARTIAL if records else 1)
 
 
 def _print_plan(specs: Sequence[RunSpec], out: Path, as_json: bool) -> None:

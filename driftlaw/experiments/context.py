@@ -15,8 +15,9 @@ from driftlaw.components.train_data import TrainData
 from driftlaw.datasets import FolderImages, ShardImages, load_dataset
 from driftlaw.errors import DataError, UsageError, combined_error, warn_user
 from driftlaw.experiments.run_spec import RunSpec
-from driftlaw.hardware import keep_freed_memory
-from driftlaw.methods import make_adapter
+from driftlaw.files import imported_file
+from driftlaw.hardware import environment, keep_freed_memory
+from driftlaw.methods import make_adapter, registered_methods
 from driftlaw.models import load_model, weights_sha256
 from driftlaw.records import RecordWriter, RunRecord
 from driftlaw.records.jsonl import content_hash, read_lines
@@ -61,14 +62,19 @@ class RunResult:
 class ProgressListener(Protocol):
     """Receives the progress of runs. Runners make one call at a time."""
 
-    def started(self, spec: RunSpec, steps: int) -> None:
-        """Called before the first step of a run."""
+    def started(self, spec: RunSpec, steps: int, node: str = "") -> None:
+        """Called before the first step of a run, with the name of the node if it runs on a cluster."""
 
     def stepped(self, spec: RunSpec, done: int) -> None:
         """Called with the number of finished steps of a run."""
 
     def ended(self, result: RunResult) -> None:
         """Called when a run has finished or failed."""
+        return  # a listener may ignore it
+
+    def note(self, text: str) -> None:
+        """Called with a line for the log, such as that a run was retried."""
+        return  # a listener may ignore it
 
 
 class RunContext:
@@ -149,6 +155,20 @@ class RunContext:
             used = train_data if spec.needs_train_data else None
             make_adapter(spec.method, model, spec.settings, seed=spec.seed, train_data=used)
         check_classes(model, stream)
+
+    def reusable_record(self, spec: RunSpec, out: Path) -> RunRecord | None:
+        """Return the record of a finished run if versions, method, images and weights are the same now, else None."""
+        record = spec.finished_record(out)
+        if record is None:
+            return None
+        expected = {
+            **environment(self.device),
+            "method_file": imported_file(registered_methods()[spec.method].__module__),
+            "stream_sha256": content_hash(self.stream(spec).recipe()),
+        }
+        compared = ("driftlaw", "versions", "method_file", "stream_sha256")
+        same = all(record.header.get(key) == expected[key] for key in compared)
+        return record if same and record.header["model"]["sha256"] == weights_sha256(self.model(spec.model)) else None
 
     def run(self, spec: RunSpec, options: RunOptions, listener: ProgressListener | None = None) -> RunRecord:
         """Execute or resume a run and return its record. A finished record is returned unchanged.

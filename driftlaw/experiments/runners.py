@@ -38,7 +38,7 @@ class Runner(Protocol):
 
 
 def run_all(
-    specs: Sequence[RunSpec], options: RunOptions, listener: ProgressListener, *, jobs: int = 1
+    specs: Sequence[RunSpec], options: RunOptions, listener: ProgressListener, *, jobs: int = 1, on: str | None = None
 ) -> list[RunResult]:
     """Execute runs and return their results in the same order.
 
@@ -47,8 +47,15 @@ def run_all(
         options: how to execute them.
         listener: receives their progress.
         jobs: number of runs in parallel, each in its own process. With 1 they run in this process.
+        on: a Ray that executes the runs, see ``driftlaw.experiments.ray_runner.connect``. If None, this machine does.
     """
-    runner: Runner = SerialRunner(listener) if jobs == 1 else ProcessRunner(jobs, listener)
+    runner: Runner
+    if on is not None:
+        from driftlaw.experiments.ray_runner import RayRunner
+
+        runner = RayRunner(on, listener)
+    else:
+        runner = SerialRunner(listener) if jobs == 1 else ProcessRunner(jobs, listener)
     with runner:
         futures = [runner.submit(spec, options) for spec in specs]
         return [future.result() for future in futures]
@@ -176,13 +183,13 @@ def _work(connection: Connection, cpu_threads: int) -> None:
         return
 
 
-class _Reporter:
+class _Reporter(ProgressListener):
     """Sends progress to the parent process."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def started(self, spec: RunSpec, steps: int) -> None:
+    def started(self, spec: RunSpec, steps: int, node: str = "") -> None:
         self._connection.send(("started", steps))
 
     def stepped(self, spec: RunSpec, done: int) -> None:

@@ -162,7 +162,10 @@ def test_an_interrupted_run_resumes_and_ends_with_the_same_record(weights, tmp_p
 def test_progress_lines_are_printed_without_a_terminal_unless_quiet(weights, tmp_path):
     lines = call(command(weights, tmp_path, "--methods", "source,norm")).stderr.splitlines()
     assert lines[0] == "embedded source seed 1: started, 6 steps"
-    assert re.fullmatch(r"\[1/2\] embedded source seed 1: \d+\.\d\d % error, [\d.]+ s; about [\d.]+ s left", lines[1])
+    assert re.fullmatch(
+        r"\[1/2\] embedded source seed 1: \d+\.\d\d % error, [\d.]+ s; about [\d.]+ s left, [\d.]+ runs per minute",
+        lines[1],
+    )
     assert lines[2] == "embedded norm seed 1: started, 6 steps"
     assert re.fullmatch(r"\[2/2\] embedded norm seed 1: \d+\.\d\d % error, [\d.]+ s", lines[3])
     again = call(command(weights, tmp_path, "--methods", "source")).stderr
