@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from driftlaw.components.cache import cache_dir
 from driftlaw.datasets import ARCHIVES, dataset_info
 from driftlaw.datasets.archives import archive_folder
 from driftlaw.datasets.shards import SEPARATOR, expand_braces
@@ -21,6 +20,7 @@ from driftlaw.models import list_weights
 from driftlaw.models.hub import is_hub_name
 from driftlaw.paths import PACKAGE
 from driftlaw.records.jsonl import content_hash
+from driftlaw.torch_files import cache_dir
 
 MAX_SENT_BYTES = 2**30
 """Largest total size of files that are sent to nodes, and up to which contents are compared, not only sizes."""

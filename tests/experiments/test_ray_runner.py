@@ -7,6 +7,7 @@ import json
 import socket
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from driftlaw.cli import app
 from driftlaw.errors import UsageError
 from driftlaw.experiments import RunOptions, ray_files, ray_runner
 from driftlaw.experiments.ray_cluster import connect
+from driftlaw.experiments.ray_files import needed_files
 from driftlaw.experiments.ray_runner import RayRunner
 from driftlaw.experiments.run_spec import plan_run
 from driftlaw.experiments.runners import run_all
@@ -186,6 +188,29 @@ def test_files_are_sent_to_nodes_that_lack_them(ray_with_two_cpus, weights, tmp_
         RayRunner("ray", listener) as runner,
     ):
         runner.submit(tiny_spec(tiny_weights(Path("other.safetensors"))), RunOptions(tmp_path / "out"))
+
+
+def test_files_that_a_run_reads_are_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("net.py", "neighbour.py", "net.pth"):
+        Path(name).touch()
+    data = tmp_path / "data"
+    tiny_weights(data / "weights" / "mine.safetensors")
+
+    def needed(weights, dataset, **model):
+        spec = tiny_spec(weights, dataset=dataset)
+        return sorted(needed_files(replace(spec, model={**spec.model, **model}), data))
+
+    assert needed("wrn_16_1-cifar10", "cifar10-embedded") == []
+    assert needed("mine", "cifar10-c") == ["data/CIFAR-10-C", "data/weights/mine.safetensors"]
+    assert needed("net.py:make", "folder:photos", checkpoint="net.pth") == [
+        "folder/neighbour.py",
+        "folder/net.pth",
+        "folder/net.py",
+        "folder/photos",
+    ]
+    shards = ["folder/a/0.tar", "folder/a/1.tar"]
+    assert needed("timm:resnet18", "shards:a/{0..1}.tar|memory://b/0.tar") == shards
 
 
 def test_a_node_with_other_versions_is_named(ray_with_two_cpus, monkeypatch):
