@@ -252,6 +252,7 @@ TABLES: dict[str, Callable[[Record], Iterable[BenchTable]]] = {
     "scale-pool": _reliability_tables,
     "scale-shards": _reliability_tables,
     "scale-ray": _reliability_tables,
+    "scale-ray-overhead": _reliability_tables,
 }
 """Functions that make tables, by the value of the record key ``bench``."""
 _MEMORY_HEAD = ("peak MB", "peak / naive LAW")

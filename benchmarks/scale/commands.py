@@ -3,7 +3,7 @@
 import typer
 
 from benchmarks.scale.pool import pool
-from benchmarks.scale.ray import ray
+from benchmarks.scale.ray import ray, ray_overhead
 from benchmarks.scale.shards import shards
 
 app = typer.Typer(
@@ -20,4 +20,5 @@ def scale() -> None:
 
 app.command()(pool)
 app.command()(ray)
+app.command()(ray_overhead)
 app.command()(shards)

@@ -28,8 +28,6 @@ def ray(
     seeds: Annotated[int, typer.Option(min=1, help=f"Seeds of the methods {METHODS}.")] = 12,
     limit: Annotated[int, typer.Option(min=16, help="Images per domain.")] = 32,
     kills: Annotated[int, typer.Option(min=0, help="Times that a worker process is killed.")] = 5,
-    few: Annotated[int, typer.Option(min=4, help="Runs for the overhead.")] = 20,
-    pairs: Annotated[int, typer.Option(min=1, help="Pairs of measurements for the overhead.")] = 3,
     out: options.Out = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -37,8 +35,7 @@ def ray(
 
     The grid runs once undisturbed, and once with a node that is killed when half of the runs have ended. Six longer
     runs are repeated with a worker process that is ended by ``kill -9`` in the middle of a run. Records are compared
-    byte by byte without timing fields. The overhead per run is the time on a Ray with one CPU minus that in one
-    process, both warmed up and alternating, divided by the number of runs.
+    byte by byte without timing fields.
 
     Example: python -m benchmarks scale ray --out results/bench/scale-ray.json
     """
@@ -49,7 +46,6 @@ def ray(
 
     torch.set_num_threads(1)
     specs = plan_run("embedded", methods=METHODS, seeds=f"1-{seeds}", limit=limit, assignments=STREAM)
-    every = sorted(specs, key=lambda spec: spec.seed)  # a part has all methods
     longer = plan_run("embedded", methods="tent,law", seeds="1-3", limit=160, assignments=STREAM)
 
     def measure(on_progress: options.ProgressCallback) -> dict[str, Any]:
@@ -66,19 +62,16 @@ def ray(
                 case = measure_case(chosen, folder / str(number), local, target, number)
                 rows.append({"case": name, **case})
                 on_progress(name)
-            overhead = measure_overhead(every[:few], folder, pairs)
-            on_progress("overhead")
         setting = {"methods": METHODS, "seeds": seeds, "limit": limit, "runs": len(specs)}
         return {
             "bench": "scale-ray",
             **setting,
             "rows": rows,
-            "overhead": overhead,
             "load_average": os.getloadavg()[0],
             **environment(torch.device("cpu")),
         }
 
-    options.report_result(measure, 3 + 1 + kills, out, as_json)
+    options.report_result(measure, 3 + kills, out, as_json)
 
 
 class Log:
@@ -195,31 +188,47 @@ def kill_busy_worker(raylets: list[int], generator: random.Random) -> None:
     os.kill(generator.choice(workers), signal.SIGKILL)
 
 
-def measure_overhead(specs: list[RunSpec], folder: Path, pairs: int) -> dict[str, Any]:
-    """Return the seconds of a grid in one process and on a Ray with one CPU, alternating, after a warm-up of both."""
-    import ray
+def ray_overhead(
+    runs: Annotated[int, typer.Option(min=5, help=f"Runs of the methods {METHODS}.")] = 20,
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs of measurements.")] = 5,
+    out: options.Out = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Measure the time that Ray adds to a run, after it has started.
 
-    ray.init(
-        "local",
-        num_cpus=1,
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=2**27,
-        logging_level="ERROR",
-    )
-    try:
-        for on in (None, "ray"):
-            run_grid(specs[:2], folder / f"warm-up {on}", on)
-        local, on_ray = [], []
-        for number in range(pairs):
-            local.append(run_grid(specs, folder / f"overhead {number}", None)[1])
-            on_ray.append(run_grid(specs, folder / f"overhead {number} ray", "ray")[1])
-    finally:
+    The same runs are executed in one process and on a Ray with one CPU, alternating, after a warm-up of both.
+
+    Example: python -m benchmarks scale ray-overhead --out results/bench/scale-ray-overhead.json
+    """
+    import ray
+    import torch
+
+    from driftlaw.experiments import RunOptions, plan_run
+    from driftlaw.experiments.ray_runner import RayRunner
+    from driftlaw.experiments.runners import Runner, SerialRunner
+    from driftlaw.hardware import environment
+
+    torch.set_num_threads(1)
+    specs = plan_run("embedded", methods=METHODS, seeds=f"1-{-(-runs // 5)}", limit=32, assignments=STREAM)[:runs]
+
+    def measure(on_progress: options.ProgressCallback) -> dict[str, Any]:
+        ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        rows = []
+        with tempfile.TemporaryDirectory() as root, SerialRunner(Log()) as local, RayRunner("ray", Log()) as on_ray:
+
+            def seconds(runner: Runner, name: str) -> float:
+                start = time.monotonic()
+                for future in [runner.submit(spec, RunOptions(Path(root) / name)) for spec in specs]:
+                    future.result()
+                return time.monotonic() - start
+
+            for number in range(pairs + 1):  # the first pair is the warm-up
+                ours, theirs = seconds(local, f"local {number}"), seconds(on_ray, f"ray {number}")
+                row = {"seconds_one_process": ours, "seconds_ray": theirs, "overhead": (theirs - ours) / len(specs)}
+                rows += [{key: round(value, 3) for key, value in row.items()}] if number else []
+                on_progress(f"pair {number}")
         ray.shutdown()
-    differences = [(theirs - ours) / len(specs) for ours, theirs in zip(local, on_ray, strict=True)]
-    return {
-        "runs": len(specs),
-        "seconds_one_process": [round(value, 2) for value in local],
-        "seconds_ray": [round(value, 2) for value in on_ray],
-        "seconds_per_run": [round(value, 3) for value in differences],
-    }
+        more = {"runs": len(specs), "load_average": os.getloadavg()[0], **environment(torch.device("cpu"))}
+        return {"bench": "scale-ray-overhead", "methods": METHODS, "rows": rows, **more}
+
+    options.report_result(measure, pairs + 1, out, as_json)
