@@ -555,28 +555,29 @@ def shards_table() -> str:
 
 
 def ray_table() -> str:
-    """Runs on a Ray cluster compared with one process, with and without kills, and the overhead per run."""
+    """Runs on a Ray cluster compared with one process, with and without kills, and what was retried."""
     path = "bench/scale-ray.json"
     record = json.loads((RESULTS / path).read_text(encoding="utf-8"))
     keys = ("case", "runs", "finished", "equal", "seconds")
     rows = [[*(row[key] for key in keys), len(row["retried"])] for row in record["rows"]]
     table = markdown_table(("", "runs", "finished", "equal records", "seconds", "retries"), rows)
-    overhead = record["overhead"]
-    ours, theirs, each = (overhead[key] for key in ("seconds_one_process", "seconds_ray", "seconds_per_run"))
-    text = (
-        f"Overhead per run on a Ray with one CPU, {len(each)} times alternating with one process: "
-        f"{', '.join(f'{seconds:.2f}' for seconds in each)} s ({overhead['runs']} runs in "
-        f"{', '.join(f'{seconds:.1f}' for seconds in ours)} s, with Ray in "
-        f"{', '.join(f'{seconds:.1f}' for seconds in theirs)} s). Load average at the end: "
-        f"{record['load_average']:.1f}."
-    )
-    notes = [note for row in record["rows"] for note in row["retried"]]
-    log = "\n".join(notes)
-    return f"{table}\n\nThe log of the retries:\n\n```text\n{log}\n```\n\n{text}\n\n{_origin(path, record)}"
+    log = "\n".join(note for row in record["rows"] for note in row["retried"])
+    return f"{table}\n\nThe retries in the log:\n\n```text\n{log}\n```\n\n{_origin(path, record)}"
+
+
+def ray_overhead_table() -> str:
+    """Seconds of runs in one process and on Ray, and their difference per run."""
+    path = "bench/scale-ray-overhead.json"
+    record = json.loads((RESULTS / path).read_text(encoding="utf-8"))
+    head = (f"seconds of {record['runs']} runs in one process", "on a Ray with one CPU", "difference per run")
+    table = markdown_table(head, [[f"{value:.2f}" for value in row.values()] for row in record["rows"]])
+    load = f"The load average was {record['load_average']:.1f}."
+    return f"{table}\n\n{load} {_origin(path, record)}"
 
 
 TABLES = {
     "scale-ray": ray_table,
+    "scale-ray-overhead": ray_overhead_table,
     "scale-pool": pool_table,
     "scale-shards": shards_table,
     "serve-hostile": serve_hostile_table,
