@@ -57,11 +57,13 @@ def run(
     driftlaw run --data photos/ --network my_network.safetensors --methods source,law
 
     driftlaw run --data 'shards/{000..049}.tar' --workers 2 --network my_network.safetensors --methods source,law
+
+    torchrun --nproc-per-node 4 -m driftlaw run imagenet-c --methods law    (four processes share every batch)
     """
     from driftlaw.cli.console import RunProgress, command_line, progress_bar
+    from driftlaw.cli.torchrun import start_group
     from driftlaw.experiments import RunContext, RunOptions, plan_run
     from driftlaw.experiments.context import RunResult
-    from driftlaw.hardware import pick_device
 
     specs = plan_run(
         preset,
@@ -78,7 +80,8 @@ def run(
     if dry_run:
         _print_plan(specs, out, as_json)
         return
-    context = RunContext(pick_device(device), data_dir, workers)
+    place, group = start_group(device)
+    context = RunContext(place, data_dir, workers, group)
     context.check(specs)  # reports all errors before the first run starts
     options = RunOptions(
         out,

@@ -47,8 +47,10 @@ class Ranks:
     def wait_for_all(self) -> None:
         """Wait until all ranks have arrived; the error names those that have not."""
         if dist.get_backend(self.group) == "gloo":
+            # Without the argument it waits for 30 minutes, whatever the group was made with.
+            timeout = self.group._get_backend(torch.device("cpu")).options._timeout
             with collective():
-                dist.monitored_barrier(self.group, wait_all_ranks=True)
+                dist.monitored_barrier(self.group, timeout, wait_all_ranks=True)
 
     def exchange(self, value: T) -> list[T]:
         """Return the values of all ranks, in their order."""

@@ -1,0 +1,81 @@
+"""Commands that were started on several ranks, by torchrun or by Slurm: one process group, one voice."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from driftlaw.errors import RankError, UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+TIMEOUT = timedelta(minutes=10)  # of every collective
+
+
+def _size() -> int:
+    started = all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+    return int(os.environ["WORLD_SIZE"]) if started else 1
+
+
+def _rank() -> int:
+    return int(os.environ["RANK"]) if _size() > 1 else 0
+
+
+def check_command(name: str | None) -> None:
+    """Raise if a command cannot run on several ranks."""
+    if _size() > 1 and name != "run":
+        raise UsageError(f"`driftlaw {name}` does not run on several ranks. Start it without torchrun; `run` does.")
+
+
+def start_group(device: str) -> tuple[torch.device, Any]:
+    """Return the device of this process, and the process group of all ranks; None if there is one process."""
+    import torch
+    import torch.distributed as dist
+
+    from driftlaw.hardware import pick_device
+
+    place = pick_device(device)
+    if _size() == 1:
+        return place, None
+    if place.type == "cuda":
+        local, count = int(os.environ.get("LOCAL_RANK", _rank())), torch.cuda.device_count()
+        place = torch.device("cuda", local % count)
+        torch.cuda.set_device(place)
+    shared = place.type != "cuda" or int(os.environ.get("LOCAL_WORLD_SIZE", _size())) > torch.cuda.device_count()
+    try:
+        dist.init_process_group("gloo" if shared else "nccl", timeout=TIMEOUT)
+    except RuntimeError as error:
+        raise RankError(f"The {_size()} ranks could not connect to each other: {error}") from error
+    return place, dist.group.WORLD
+
+
+@contextmanager
+def hidden_output() -> Iterator[None]:
+    """Context manager that hides what is printed on all ranks but the first."""
+    if _rank() == 0:
+        yield
+        return
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
+
+
+def is_first_report(error: Exception) -> bool:
+    """Return True if no other rank reports this error, or the error that led to it."""
+    if _size() == 1:
+        return True
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        return _rank() == 0  # the same command line has the same errors on all ranks
+    store: Any = dist.distributed_c10d._get_default_store()
+    text = f"{_rank()}: {error}"
+    key = f"driftlaw error {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
+    try:
+        first: str = store.compare_set(key, "", text).decode()
+    except RuntimeError:  # the process with the store has ended
+        return not isinstance(error, RankError)
+    return first == text or not (isinstance(error, RankError) or first.partition(": ")[2] == str(error))
