@@ -249,8 +249,7 @@ TABLES: dict[str, Callable[[Record], Iterable[BenchTable]]] = {
     "batch-sizes": _batch_size_tables,
     "compare": _compare_tables,
     **{f"reliability-{name}": _reliability_tables for name in RELIABILITY},
-    "scale-pool": _reliability_tables,
-    "scale-shards": _reliability_tables,
+    **{f"scale-{name}": _reliability_tables for name in ("pool", "ranks", "ranks-kill", "shards")},
 }
 """Functions that make tables, by the value of the record key ``bench``."""
 _MEMORY_HEAD = ("peak MB", "peak / naive LAW")

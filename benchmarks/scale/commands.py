@@ -3,10 +3,12 @@
 import typer
 
 from benchmarks.scale.pool import pool
+from benchmarks.scale.ranks import ranks
+from benchmarks.scale.ranks_kill import ranks_kill
 from benchmarks.scale.shards import shards
 
 app = typer.Typer(
-    help="Measure many streams in one process, and streams that are larger than memory.",
+    help="Measure many streams in one process, streams larger than memory, and one stream on several ranks.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -14,8 +16,8 @@ app = typer.Typer(
 
 @app.callback()
 def scale() -> None:
-    """Measure many streams in one process, and streams that are larger than memory."""
+    """Measure many streams in one process, streams larger than memory, and one stream on several ranks."""
 
 
-app.command()(pool)
-app.command()(shards)
+for command in (pool, ranks, ranks_kill, shards):
+    app.command()(command)

@@ -110,7 +110,7 @@ def main() -> None:
         except (DriftlawError, OSError) as error:
             logging.debug("", exc_info=error)
             if torchrun.is_first_report(error):
-                echo(f"driftlaw: {error}", err=True)
+                echo(f"driftlaw: {torchrun.describe(error)}", err=True)
             sys.exit(error.exit_code if isinstance(error, DriftlawError) else 1)
         finally:
             signal.signal(signal.SIGTERM, before)

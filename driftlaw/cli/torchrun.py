@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from datetime import timedelta
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 TIMEOUT = timedelta(minutes=10)  # of every collective
+PAUSE = 5.0  # seconds that other ranks wait before they end, because torchrun ends all ranks when one has ended
 
 
 def _size() -> int:
@@ -60,17 +63,32 @@ def hidden_output() -> Iterator[None]:
         yield
         return
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        yield
+        try:
+            yield
+        except BaseException as error:
+            if not _has_group() and not (isinstance(error, SystemExit) and not error.code):
+                time.sleep(PAUSE)  # rank 0 reports the same error
+            raise
+
+
+def _has_group() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.distributed.is_initialized()
+
+
+def describe(error: Exception) -> str:
+    """Return the message of an error, with the rank on which it occurred if that is not the first."""
+    return f"rank {_rank()}: {error}" if _rank() else str(error)
 
 
 def is_first_report(error: Exception) -> bool:
     """Return True if no other rank reports this error, or the error that led to it."""
     if _size() == 1:
         return True
+    if not _has_group():
+        return _rank() == 0  # the same command line has the same errors on all ranks
     import torch.distributed as dist
 
-    if not dist.is_initialized():
-        return _rank() == 0  # the same command line has the same errors on all ranks
     store: Any = dist.distributed_c10d._get_default_store()
     text = f"{_rank()}: {error}"
     key = f"driftlaw error {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"

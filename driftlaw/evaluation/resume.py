@@ -19,7 +19,7 @@ from driftlaw.records.jsonl import SHA256_KEY, Line, dump_line, read_lines
 from driftlaw.records.schema import BatchLine, HeaderLine
 from driftlaw.records.writer import hash_lines
 
-NOT_COMPARED = ("timing", "command", "commit", "ranks")  # header fields that may differ between a run and its continuation
+NOT_COMPARED = ("timing", "command", "commit", "ranks")  # header fields that may differ when a run is resumed
 
 
 class RecordMismatchError(UsageError):

@@ -60,7 +60,7 @@ class Ranks:
         return values
 
     def on_first(self, call: Callable[[], T]) -> T:
-        """Return on every rank what ``call`` returns on rank 0; an error that it raises there is raised on all ranks."""
+        """Return on every rank what ``call`` returns on rank 0. An error that it raises there is raised everywhere."""
         result: Any = None
         error: Exception | None = None
         if self.rank == 0:

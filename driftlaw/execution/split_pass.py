@@ -77,7 +77,8 @@ class _SplitPasses:
             if value is not None and value.requires_grad
         ]
         own = list({id(value): value for _, _, value in places}.values())
-        replaced = dict(zip(map(id, own), _SumGradients.apply(self.ranks, *own), strict=True)) if own else {}
+        summed: Any = _SumGradients.apply(self.ranks, *own) if own else ()  # type: ignore[no-untyped-call]
+        replaced = dict(zip(map(id, own), summed, strict=True))
         for parameters, name, value in places:
             parameters[name] = replaced[id(value)]
             self._undo.callback(parameters.__setitem__, name, value)
@@ -105,7 +106,7 @@ def gather_rows(values: Tensor) -> Tensor:
     passes = _current.get()
     if passes is None or not sum(passes.counts):
         return values
-    gathered: Tensor = _GatherRows.apply(values, passes.ranks, passes.counts)
+    gathered: Tensor = _GatherRows.apply(values, passes.ranks, passes.counts)  # type: ignore[no-untyped-call]
     return gathered
 
 
@@ -132,7 +133,8 @@ def mean_and_variance(values: Tensor) -> tuple[Tensor, Tensor]:
     passes = _current.get()
     if passes is None or not passes.is_open:
         return mean, variance
-    statistics: Tensor = _GatherStatistics.apply(torch.stack([mean, variance]), passes.ranks)
+    own = torch.stack([mean, variance])
+    statistics: Tensor = _GatherStatistics.apply(own, passes.ranks)  # type: ignore[no-untyped-call]
     means, variances = statistics.unbind(1)
     shares = passes.shares.to(mean.dtype).unsqueeze(1)
     mean = (shares * means).sum(0)

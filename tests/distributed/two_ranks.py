@@ -81,9 +81,7 @@ def error_of(call: Any) -> str:
 
 def run_rank(rank: int, folder: Path) -> dict[str, Any]:
     """Return what the tests look at."""
-    dist.init_process_group(
-        "gloo", f"file://{folder}/store", rank=rank, world_size=2, timeout=timedelta(seconds=120)
-    )
+    dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2, timeout=timedelta(seconds=120))
     late = dist.new_group(timeout=timedelta(seconds=3))
     group = dist.group.WORLD
     result: dict[str, Any] = {"runs": {}}
