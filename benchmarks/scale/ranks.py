@@ -98,7 +98,8 @@ def run_cases(cases: list[tuple[str, Any]], steps: int, path: Path, group: Any, 
                 count = SIZES[step % len(SIZES)] if step + 1 < steps else SIZES[0]
                 logits.append(adapter(make_images(step, count=count, dtype=torch.float64).tensor_split(size)[rank]))
         state = {name: value for name, value in adapter.state_dict().items() if isinstance(value, torch.Tensor)}
-        changed = largest_difference([initial[name] for name in state], list(state.values()))
+        adapted = [f"model.{name}" for name in adapter.trainable_names]
+        changed = largest_difference([initial[name] for name in adapted], [state[name] for name in adapted])
         results.append((logits, state, changed, adapter.steps))
     torch.save(results, path)
 
@@ -106,7 +107,7 @@ def run_cases(cases: list[tuple[str, Any]], steps: int, path: Path, group: Any, 
 def compare(cases: list[tuple[str, Any]], sizes: list[int], folder: Path) -> list[dict[str, Any]]:
     """Return the rows of the record: largest differences of logits and of tensors of the state, per number of ranks.
 
-    ``changed`` is the largest change of the state in one process. ``same_state``: all ranks have the same bits.
+    ``changed`` is the largest change of an adapted parameter in one process. ``same_state``: all ranks have the same bits.
     """
     import torch
 
@@ -131,6 +132,6 @@ def compare(cases: list[tuple[str, Any]], sizes: list[int], folder: Path) -> lis
 
 
 def largest_difference(first: list[Tensor], second: list[Tensor]) -> float:
-    """Return the largest absolute difference of tensors; infinite ones are equal."""
+    """Return the largest absolute difference of tensors. Two infinite values do not differ."""
     pairs = [(one.double(), other.double()) for one, other in zip(first, second, strict=True) if one.numel()]
-    return max(float((one - other).nan_to_num(0.0).abs().max()) for one, other in pairs)
+    return max((float((one - other).nan_to_num(0.0).abs().max()) for one, other in pairs), default=0.0)

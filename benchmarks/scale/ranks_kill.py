@@ -19,7 +19,8 @@ from benchmarks.reliability.kill import read_contents
 
 COMMAND = (
     "torch.distributed.run --standalone --max-restarts 3 --nproc-per-node {ranks} -m driftlaw run embedded --methods "
-    "law,rotta --set stream.batch_size=8 --limit 16 --checkpoint-seconds 0.2 --device cpu --out out"
+    'law --set stream.batch_size=8 --set stream.corruptions=["fog","snow","contrast"] --limit 64 '
+    "--checkpoint-seconds 0.2 --device cpu --out out"
 )
 PAUSE = 0.02  # seconds between two looks at the record
 
