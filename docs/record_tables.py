@@ -565,7 +565,7 @@ def ranks_table() -> str:
         title = f"{TITLES[method]}, `{settings}`" if settings else TITLES[method]
         same = "yes" if row["same_state"] else "no"
         rows.append((title, row["updates"], f"{row['changed']:.1g}", *(f"{row[key]:.0e}" for key in keys), same))
-    head = ["method", "updates", "change", *("{0}, {1} ranks".format(*key.split("_")) for key in keys)]
+    head = ["method", "updates", "change", *(f"{key.replace('_', ', ')} ranks" for key in keys)]
     return f"{markdown_table([*head, 'same state on all ranks'], rows)}\n\n{_origin(path, record)}"
 
 

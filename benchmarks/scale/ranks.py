@@ -107,7 +107,8 @@ def run_cases(cases: list[tuple[str, Any]], steps: int, path: Path, group: Any, 
 def compare(cases: list[tuple[str, Any]], sizes: list[int], folder: Path) -> list[dict[str, Any]]:
     """Return the rows of the record: largest differences of logits and of tensors of the state, per number of ranks.
 
-    ``changed`` is the largest change of an adapted parameter in one process. ``same_state``: all ranks have the same bits.
+    ``changed`` is the largest change of an adapted parameter in one process, ``same_state`` whether all ranks have the
+    same bits.
     """
     import torch
 

@@ -86,7 +86,7 @@ def run_command(folder: Path, ranks: int, rank: int | None = None, moment: int =
         text = log.read()
     if process.returncode or not killed:
         raise RuntimeError(f"The command ended with exit code {process.returncode}: {text[-2000:]}")
-    return text.count("will restart worker group")
+    return text.count("failed (exitcode:")  # torchrun reports each of them
 
 
 def count_batches(folder: Path) -> int:

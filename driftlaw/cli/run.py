@@ -61,7 +61,7 @@ def run(
     torchrun --nproc-per-node 4 -m driftlaw run imagenet-c --methods law    (four processes share every batch)
     """
     from driftlaw.cli.console import RunProgress, command_line, progress_bar
-    from driftlaw.cli.torchrun import start_group
+    from driftlaw.cli.torchrun import end_group, rank, start_group
     from driftlaw.experiments import RunContext, RunOptions, plan_run
     from driftlaw.experiments.context import RunResult
 
@@ -95,7 +95,11 @@ def run(
         progress = RunProgress(bar, specs)
         for spec in specs:
             records.append(context.run(spec, options, progress))
-            progress.ended(RunResult(spec, records[-1].path))
+            if rank() == 0:  # which has written the record
+                progress.ended(RunResult(spec, records[-1].path))
+    end_group()
+    if rank() != 0:
+        return
     if as_json:
         print(json.dumps({"runs": [summary(record) for record in records]}))
     else:

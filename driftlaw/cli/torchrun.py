@@ -24,7 +24,8 @@ def _size() -> int:
     return int(os.environ["WORLD_SIZE"]) if started else 1
 
 
-def _rank() -> int:
+def rank() -> int:
+    """Return the number of this process among those of the command, from 0."""
     return int(os.environ["RANK"]) if _size() > 1 else 0
 
 
@@ -45,21 +46,34 @@ def start_group(device: str) -> tuple[torch.device, Any]:
     if _size() == 1:
         return place, None
     if place.type == "cuda":
-        local, count = int(os.environ.get("LOCAL_RANK", _rank())), torch.cuda.device_count()
+        local, count = int(os.environ.get("LOCAL_RANK", rank())), torch.cuda.device_count()
         place = torch.device("cuda", local % count)
         torch.cuda.set_device(place)
-    shared = place.type != "cuda" or int(os.environ.get("LOCAL_WORLD_SIZE", _size())) > torch.cuda.device_count()
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", _size()))
+    shared = place.type != "cuda" or here > torch.cuda.device_count()
     try:
-        dist.init_process_group("gloo" if shared else "nccl", timeout=TIMEOUT)
+        store, *_ = next(dist.rendezvous("env://", timeout=TIMEOUT))
+        if here == _size():  # torchrun keeps the store, with the addresses of ranks that it has started again
+            store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+        more: dict[str, Any] = {"rank": rank(), "world_size": _size(), "timeout": TIMEOUT}
+        dist.init_process_group("gloo" if shared else "nccl", store=store, **more)
     except RuntimeError as error:
         raise RankError(f"The {_size()} ranks could not connect to each other: {error}") from error
     return place, dist.group.WORLD
 
 
+def end_group() -> None:
+    """Leave the process group, if there is one."""
+    if _has_group():
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+
+
 @contextmanager
 def hidden_output() -> Iterator[None]:
     """Context manager that hides what is printed on all ranks but the first."""
-    if _rank() == 0:
+    if rank() == 0:
         yield
         return
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
@@ -78,7 +92,7 @@ def _has_group() -> bool:
 
 def describe(error: Exception) -> str:
     """Return the message of an error, with the rank on which it occurred if that is not the first."""
-    return f"rank {_rank()}: {error}" if _rank() else str(error)
+    return f"rank {rank()}: {error}" if rank() else str(error)
 
 
 def is_first_report(error: Exception) -> bool:
@@ -86,11 +100,11 @@ def is_first_report(error: Exception) -> bool:
     if _size() == 1:
         return True
     if not _has_group():
-        return _rank() == 0  # the same command line has the same errors on all ranks
+        return rank() == 0  # the same command line has the same errors on all ranks
     import torch.distributed as dist
 
     store: Any = dist.distributed_c10d._get_default_store()
-    text = f"{_rank()}: {error}"
+    text = f"{rank()}: {error}"
     key = f"driftlaw error {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
     try:
         first: str = store.compare_set(key, "", text).decode()
