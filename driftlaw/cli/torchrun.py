@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from driftlaw.errors import RankError, UsageError
 
@@ -38,11 +38,10 @@ def check_command(name: str | None) -> None:
 def start_group(device: str) -> tuple[torch.device, Any]:
     """Return the device of this process, and the process group of all ranks; None if there is one process."""
     import torch
-    import torch.distributed as dist
 
     from driftlaw.hardware import pick_device
 
-    place = pick_device(device)
+    place, dist = pick_device(device), cast("Any", torch.distributed)
     if _size() == 1:
         return place, None
     if place.type == "cuda":
