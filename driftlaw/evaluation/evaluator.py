@@ -212,8 +212,9 @@ class _Evaluation:
             images = self.adapter.inputs.from_unit(images, self.adapter.model)
         kind = self.adapter.step_kind()
         cost = {} if kind in self.costs else {"cost": self._count_cost(images, kind)}
+        whole = {} if self.adapter.ranks is None else {"whole": True}  # a user's method may have a step() without it
         with timed(self.device) as timer:
-            output = self.adapter.step(images, whole=True)
+            output = self.adapter.step(images, **whole)
         classes, highest = output.logits.shape[1], -1 if labels is None else int(labels.max())
         if highest >= classes:
             raise UsageError(
