@@ -589,8 +589,6 @@ def ranks_kill_table() -> str:
 TABLES = {
     "scale-pool": pool_table,
     "scale-shards": shards_table,
-
-
     "scale-ranks": ranks_table,
     "scale-ranks-kill": ranks_kill_table,
     "serve-hostile": serve_hostile_table,

@@ -81,9 +81,7 @@ class RunContext:
         group: process group whose ranks share every run. Rank 0 reads and writes the records.
     """
 
-    def __init__(
-        self, device: torch.device, data_dir: Path | None = None, workers: int = 0, group: Any = None
-    ) -> None:
+    def __init__(self, device: torch.device, data_dir: Path | None = None, workers: int = 0, group: Any = None) -> None:
         self.device, self.data_dir, self.workers, self.group = device, data_dir, workers, group
         if device.type == "cpu":
             keep_freed_memory()  # every step allocates blocks of the same sizes
