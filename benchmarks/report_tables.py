@@ -237,6 +237,7 @@ def _reliability_tables(record: Record) -> Iterator[BenchTable]:
 
 SERVER = ("serve-hostile", "serve-kill", "serve-overload", "serve-schema", "serve-speed")
 RELIABILITY = ("attack", "bad-images", "cost", "fuzz", "kill", *SERVER, "streams", "watch")
+SCALE = ("pool", "ranks", "ranks-kill", "ray", "ray-overhead", "shards")
 TABLES: dict[str, Callable[[Record], Iterable[BenchTable]]] = {
     "step": _step_tables,
     "memory": _memory_tables,
@@ -249,10 +250,7 @@ TABLES: dict[str, Callable[[Record], Iterable[BenchTable]]] = {
     "batch-sizes": _batch_size_tables,
     "compare": _compare_tables,
     **{f"reliability-{name}": _reliability_tables for name in RELIABILITY},
-    "scale-pool": _reliability_tables,
-    "scale-shards": _reliability_tables,
-    "scale-ray": _reliability_tables,
-    "scale-ray-overhead": _reliability_tables,
+    **{f"scale-{name}": _reliability_tables for name in SCALE},
 }
 """Functions that make tables, by the value of the record key ``bench``."""
 _MEMORY_HEAD = ("peak MB", "peak / naive LAW")

@@ -575,11 +575,45 @@ def ray_overhead_table() -> str:
     return f"{table}\n\n{load} {_origin(path, record)}"
 
 
+def ranks_table() -> str:
+    """Differences of several ranks from one process."""
+    path = "bench/scale-ranks.json"
+    record = json.loads((RESULTS / path).read_text(encoding="utf-8"))
+    keys = [key for key in record["rows"][0] if key.startswith(("logits_", "state_"))]
+    rows = []
+    for row in record["rows"]:
+        method, _, settings = row["variant"].partition(" ")
+        title = f"{TITLES[method]}, `{settings}`" if settings else TITLES[method]
+        same = "yes" if row["same_state"] else "no"
+        rows.append((title, row["updates"], f"{row['changed']:.1g}", *(f"{row[key]:.0e}" for key in keys), same))
+    head = ["method", "updates", "change", *(f"{key.replace('_', ', ')} ranks" for key in keys)]
+    return f"{markdown_table([*head, 'same state on all ranks'], rows)}\n\n{_origin(path, record)}"
+
+
+def ranks_kill_table() -> str:
+    """Kills of a rank under torchrun."""
+    path = "bench/scale-ranks-kill.json"
+    record = json.loads((RESULTS / path).read_text(encoding="utf-8"))
+    rows = [
+        (
+            f"{row['rank']} of {record['ranks']}",
+            f"{row['after_batches']} of {record['batches']}",
+            row["restarts"],
+            "differs" if row["differing"] else "equal",
+        )
+        for row in record["rows"]
+    ]
+    head = ("killed rank", "batches before the kill", "restarts", "record")
+    return f"{markdown_table(head, rows)}\n\n{_origin(path, record)}"
+
+
 TABLES = {
     "scale-ray": ray_table,
     "scale-ray-overhead": ray_overhead_table,
     "scale-pool": pool_table,
     "scale-shards": shards_table,
+    "scale-ranks": ranks_table,
+    "scale-ranks-kill": ranks_kill_table,
     "serve-hostile": serve_hostile_table,
     "serve-hostile-each": functools.partial(serve_hostile_table, "serve-hostile-each"),
     "serve-schema": serve_schema_table,

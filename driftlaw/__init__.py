@@ -59,6 +59,7 @@ def adapt(
     mean: Any = None,
     std: Any = None,
     inputs: Literal["normalized", "unit"] | None = None,
+    group: Any = None,
     **settings: Any,
 ) -> Adapter:
     """Return an adapter: a copy of ``model`` that is updated while it is used.
@@ -79,11 +80,15 @@ def adapt(
         std: the standard deviation that belongs to ``mean``.
         inputs: what the adapter receives if ``mean`` and ``std`` are given: ``"normalized"`` images, the batches of
             your loader as they are (default), or images in [0, 1] (``"unit"``). Bytes (uint8) work with both.
+        group: a process group of ``torch.distributed``, such as ``torch.distributed.group.WORLD``. Its ranks adapt one
+            model: each passes its part of every batch and receives the logits of that part. Losses, gradients, batch
+            statistics and decisions are those of the whole batch.
         **settings: settings of the method, which replace those of the preset. Most methods have ``statistics``; its
             default ``"auto"`` fits every batch size.
 
     Raises:
-        UsageError: the method or preset is unknown, a setting is invalid, or the method cannot adapt this model.
+        UsageError: the method or preset is unknown, a setting is invalid, or the method cannot adapt this model. With
+            ``group``, also if the ranks differ in model, method or settings.
 
     >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Flatten(),
@@ -114,4 +119,4 @@ def adapt(
     given = {"mean": mean, "std": std, "inputs": inputs}
     settings |= {name: value for name, value in given.items() if value is not None}
     benchmark = {} if preset is None else preset_settings(read_preset(preset), kind.name)
-    return make_adapter(kind, model, merge(benchmark, settings), seed=seed, train_data=train_data)
+    return make_adapter(kind, model, merge(benchmark, settings), seed=seed, train_data=train_data, group=group)

@@ -43,6 +43,10 @@ class DataError(DriftlawError):
     """A file or download is missing, damaged, or does not match its checksum."""
 
 
+class RankError(DriftlawError):
+    """Another rank of a process group ended, failed or did not take part in time."""
+
+
 class DriftlawWarning(UserWarning):
     """A problem that does not stop the work. The warning points at the user's line of code that caused it."""
 

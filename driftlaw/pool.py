@@ -76,6 +76,8 @@ class AdapterPool:
     ) -> None:
         own = parse(PoolSettings, {"memory": memory, "host_memory": host_memory, "folder": folder}, where="AdapterPool")
         self._limits = own.memory, own.host_memory
+        if settings.get("group") is not None:
+            raise UsageError("The streams of a pool belong to one process. Omit group=, or use driftlaw.adapt().")
         self._adapter = adapter = adapt(model, method, **settings)
         if adapter.guard is not None and adapter.guard.folder is not None:
             raise UsageError("All streams would write to guard.snapshots. Remove it, and pass folder= to the pool.")

@@ -107,6 +107,8 @@ def check_command(words: list[str]) -> None:
             from benchmarks.__main__ import app as benchmarks
 
             parse(benchmarks, ["benchmarks", *rest])
+        case ["torchrun", *rest] if "-m" in rest:
+            check_command(rest[rest.index("-m") + 1 :])
         case ["python", script, *_]:
             assert (ROOT / script).exists()
         case ["make", *targets]:

@@ -184,8 +184,7 @@ class Attempt:
 
     def contents(self) -> dict[str, Any]:
         """Return the contents of the files in the output folder, without timing fields."""
-        folder = self.folder / "out"
-        return {str(path.relative_to(folder)): record_content(path) for path in folder.rglob("*") if path.is_file()}
+        return read_contents(self.folder / "out")
 
 
 def write_images(folder: Path, per_class: int = 8) -> None:
@@ -203,6 +202,11 @@ def write_images(folder: Path, per_class: int = 8) -> None:
             target = folder / ("train" if number % 2 else "test") / str(label) / f"{number}.png"
             target.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(image).save(target)
+
+
+def read_contents(folder: Path) -> dict[str, Any]:
+    """Return the contents of the files of a folder, without timing fields."""
+    return {str(path.relative_to(folder)): record_content(path) for path in folder.rglob("*") if path.is_file()}
 
 
 def record_content(path: Path) -> Any:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from driftlaw.base.description import describe_adapter
+from driftlaw.base.group import join_group
 from driftlaw.base.inputs import InputConverter
 from driftlaw.base.model_copy import check_head, copy_model, unwrap_model
 from driftlaw.base.outputs import like_model_output, model_keywords, split_keywords, to_given_dtype
@@ -23,6 +24,7 @@ from driftlaw.errors import UsageError
 from driftlaw.execution import ExecutionSettings, Executor, Plan, TwoPassResult
 from driftlaw.execution.compile import run_eagerly
 from driftlaw.execution.locks import ForkSafeRLock
+from driftlaw.execution.split_pass import make_splittable
 from driftlaw.execution.two_pass import Augment, Loss, Probe, two_pass
 from driftlaw.models.check_weights import check_weights
 from driftlaw.settings import Settings, check_seed
@@ -41,6 +43,7 @@ class Adapter(SafeSteps, ABC):
         config: the method's settings; None: defaults.
         seed: seed of all random numbers of the method.
         train_data: the training data, for methods that declare ``needs_train_data``.
+        group: process group whose ranks share every batch; see ``driftlaw.adapt``. A pickled adapter has none.
 
     Class attributes:
         title: name in tables.
@@ -76,7 +79,13 @@ class Adapter(SafeSteps, ABC):
             register(name, cls)
 
     def __init__(
-        self, model: nn.Module, config: Settings | None = None, *, seed: int = 0, train_data: Any = None
+        self,
+        model: nn.Module,
+        config: Settings | None = None,
+        *,
+        seed: int = 0,
+        train_data: Any = None,
+        group: Any = None,
     ) -> None:
         super().__init__()
         given = unwrap_model(model)
@@ -95,6 +104,7 @@ class Adapter(SafeSteps, ABC):
         fitting = self.default_settings(given) if missing else {}
         self.config: Any = chosen.model_copy(update={name: fitting[name] for name in missing & fitting.keys()})
         self.seed = check_seed(seed)
+        self.ranks = None if group is None else join_group(group, self, given, train_data)
         self.generator = torch.Generator()
         self.generator.manual_seed(self.seed)
         self.steps = 0
@@ -103,9 +113,12 @@ class Adapter(SafeSteps, ABC):
         self._warned: set[str] = set()
         self._lock = ForkSafeRLock()
         self.inputs = InputConverter(self.config)
-        self._executor = Executor(self.config)
+        self.inputs.wait_for_values = self.ranks is not None
+        self._executor = Executor(self.config, split=self.ranks is not None)
         with torch.inference_mode(False):  # tensors created in inference mode cannot be trained
             self.model = self._executor.convert(copy_model(given, self.inputs.mean_std))
+            if self.ranks is not None:
+                make_splittable(self.model)
             check_head(self.model, train_data)
             self.start_monitoring()
             self.configure(self.model)
@@ -202,28 +215,47 @@ class Adapter(SafeSteps, ABC):
         """
         if keywords:
             images, keywords = split_keywords(self.model, images, keywords)
+            if keywords and self.ranks is not None:
+                raise UsageError(
+                    f"With group= the model receives images only, found {', '.join(keywords)}. Wrap the model in a "
+                    "module that has these arguments."
+                )
         with self._lock, model_keywords(self, keywords):
             return like_model_output(self, images, self.step(images).logits)
 
     @run_eagerly
-    def step(self, images: Tensor) -> StepOutput:
+    def step(self, images: Tensor, *, whole: bool = False) -> StepOutput:
         """Predict one batch, update the model on it, and return logits and diagnostics.
 
         A batch with fewer than ``minimum_batch`` images is predicted without an update and does not count as a step.
         With ``statistics="auto"`` small batches are collected, and the model is updated when they are enough.
+
+        Args:
+            images: the batch. With a group, the part of this rank, which may be empty: (0, c, h, w).
+            whole: with a group, every rank passes the same, whole batch, and receives the logits of all its images.
         """
         with self._lock:
+            batch, own = self._gather(images, whole)
             if self.guard is not None:
-                return self.guarded_step(images)
-            return self.safe_step(self.inputs.to_unit(images, self.model))
+                output = self.guarded_step(batch)
+            else:
+                output = self.safe_step(self.inputs.to_unit(batch, self.model))
+            return output if self.ranks is None else StepOutput(output.logits[own], output.diagnostics)
 
     @run_eagerly
-    def predict(self, images: Tensor) -> Tensor:
-        """Return logits (n, classes) without updating the model."""
+    def predict(self, images: Tensor, *, whole: bool = False) -> Tensor:
+        """Return logits (n, classes) without updating the model; the arguments are those of ``step``."""
         with self._lock, torch.no_grad():
-            images = self.inputs.to_unit(images, self.model)
-            logits: Tensor = self._run(self._predict_small if self._is_small(images) else self._predict, images)
-            return to_given_dtype(logits[-len(images) :], self.model)
+            batch, own = self._gather(images, whole)
+            batch = self.inputs.to_unit(batch, self.model)
+            logits: Tensor = self._run(self._predict_small if self._is_small(batch) else self._predict, batch)
+            return to_given_dtype(logits[-len(batch) :][own], self.model)
+
+    def _gather(self, images: Any, whole: bool) -> tuple[Any, slice]:
+        """Return the whole batch, and which of its images are this rank's."""
+        if self.ranks is None:
+            return images, slice(None)
+        return self.ranks.gather_batch(images, self.steps, whole=whole)
 
     def train(self, mode: bool = True) -> Adapter:
         """Do nothing: an adapter sets the modes of its layers itself, so that ``.eval()`` around it is harmless."""
@@ -233,10 +265,14 @@ class Adapter(SafeSteps, ABC):
     def eager(self) -> Iterator[None]:
         """Context manager in which steps run without CUDA graphs, compilation and threads, visible to counters.
 
-        Steps call no callbacks in it and are not measured.
+        Steps call no callbacks in it and are not measured. With a group, this process computes alone in it.
         """
-        with self._executor.eager(self.model), self.unmonitored():
-            yield
+        ranks, self.ranks = self.ranks, None
+        try:
+            with self._executor.eager(self.model), self.unmonitored():
+                yield
+        finally:
+            self.ranks = ranks
 
     def execution_info(self) -> dict[str, Any]:
         """Return how steps run on the current device, as plain data for a record."""

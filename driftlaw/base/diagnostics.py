@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from driftlaw.errors import UsageError
+from driftlaw.execution.split_pass import mean_and_variance
 from driftlaw.guard.monitors import mean_entropy as mean_entropy
 
 DIAGNOSTICS = ("entropy", "predicted_classes", "class_shares", "source_agreement", "layer_distance")
@@ -145,8 +146,7 @@ def _mix_statistics(share: float, layer: _BatchNorm, args: tuple[Tensor, ...]) -
     stored_mean, stored_variance = layer.running_mean, layer.running_var
     assert stored_mean is not None
     assert stored_variance is not None
-    dims = [dim for dim in range(values.ndim) if dim != 1]
-    batch_variance, batch_mean = torch.var_mean(values.to(stored_mean.dtype).contiguous(), dims, correction=0)
+    batch_mean, batch_variance = mean_and_variance(values.to(stored_mean.dtype))
     between = share * (1 - share) * (batch_mean - stored_mean).square()
     mean, variance = stored_mean.lerp(batch_mean, share), stored_variance.lerp(batch_variance, share) + between
     scale = ((stored_variance + layer.eps) / (variance + layer.eps)).sqrt()

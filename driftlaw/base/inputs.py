@@ -33,6 +33,7 @@ class InputConverter:
         if self.inputs is not None and self.mean_std is None:
             raise UsageError(f"inputs='{self.inputs}' has no effect without mean and std. Pass them, or omit inputs.")
         self.normalized = self.mean_std is not None and self.inputs != "unit"
+        self.wait_for_values = False  # several ranks must find the same problems at the same step
         self._range_check = RangeCheck()
 
     def to_unit(self, images: Any, model: nn.Module, *, check_dtype: bool = True, check_values: bool = True) -> Tensor:
@@ -191,7 +192,7 @@ class RangeCheck:
                     for problem in late
                 ]
         stream = torch.cuda.current_stream(images.device) if images.is_cuda else None
-        busy = stream is not None and not stream.query()
+        busy = stream is not None and not inputs.wait_for_values and not stream.query()
         axes = (0, 2, 3)
         extremes = torch.stack(
             (images.amin(axes), images.amax(axes)) if inputs.normalized else torch.aminmax(images)

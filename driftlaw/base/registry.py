@@ -61,6 +61,7 @@ def make_adapter(
     *,
     seed: int = 0,
     train_data: Any = None,
+    group: Any = None,
 ) -> Adapter:
     """Return an adapter of a method around a copy of ``model``.
 
@@ -70,8 +71,11 @@ def make_adapter(
         settings: the method's settings; defaults for those that are missing.
         seed: seed of all random numbers of the method.
         train_data: training data, for methods that need it.
+        group: process group whose ranks share every batch.
     """
     if isinstance(method, str) and method not in _methods:
         raise unknown_name("method", method, sorted(_methods))
     kind = _methods[method] if isinstance(method, str) else method
-    return kind(model, parse(kind.Config, settings, where=f"method {kind.name}"), seed=seed, train_data=train_data)
+    config = parse(kind.Config, settings, where=f"method {kind.name}")
+    more = {} if group is None else {"group": group}  # a user's method may have an __init__ without it
+    return kind(model, config, seed=seed, train_data=train_data, **more)

@@ -67,7 +67,7 @@ class SafeSteps(AdapterSteps, MonitoredState):
         return StepOutput(logits, output.diagnostics)
 
     def _read_updates(self) -> None:
-        for kept in self._updates.take():
+        for kept in self._updates.take(wait=self.ranks is not None):
             if self.guard is not None:
                 self.guard.note_update(self, kept)
             elif not kept:

@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from driftlaw.errors import UsageError, combined_error
 from driftlaw.execution import ExecutionSettings
+from driftlaw.execution.split_pass import mean_and_variance
 
 FULL_BATCH = 32  # images; ``auto`` uses the statistics of batches with at least this many
 SOURCE_SHARE = 0.2  # of ``auto``; chosen on the held-out corruptions, as FULL_BATCH and the default of ``window``
@@ -177,8 +178,7 @@ class CollectingWindow(ImageWindow):
         def make_hook(number: int, stored_mean: Tensor, stored_variance: Tensor) -> Any:
             def hook(layer: _BatchNorm, args: tuple[Tensor, ...]) -> None:
                 mean, variance = self.get_buffer(f"mean_{number}"), self.get_buffer(f"variance_{number}")
-                dims = [dim for dim in range(args[0].ndim) if dim != 1]
-                batch_variance, batch_mean = torch.var_mean(args[0].to(mean.dtype).contiguous(), dims, correction=0)
+                batch_mean, batch_variance = mean_and_variance(args[0].to(mean.dtype))
                 between = share * (1 - share) * (batch_mean - mean).square()
                 new_mean, new_variance = mean.lerp(batch_mean, share), variance.lerp(batch_variance, share) + between
                 if update:

@@ -14,6 +14,7 @@ from driftlaw.base.small_batches import ImageWindow
 from driftlaw.errors import UsageError, warn_user
 from driftlaw.execution import Executor
 from driftlaw.execution.locks import ForkSafeRLock
+from driftlaw.execution.ranks import Ranks
 from driftlaw.guard import Guard
 
 
@@ -25,6 +26,7 @@ class AdapterState(nn.Module):
     config: Any
     window: ImageWindow | None
     guard: Guard | None
+    ranks: Ranks | None
     steps: int
     trainable_names: list[str]
     _executor: Executor

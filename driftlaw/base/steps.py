@@ -21,6 +21,7 @@ from driftlaw.base.state import AdapterState, attributes_of_type, restore, snaps
 from driftlaw.base.types import StepOutput
 from driftlaw.errors import warn_user
 from driftlaw.execution import Plan
+from driftlaw.execution.split_pass import split_passes
 from driftlaw.guard import Transaction
 from driftlaw.guard.transaction import PendingFlags, TensorCopies
 
@@ -51,7 +52,7 @@ class AdapterSteps(AdapterState):
         batch = images if self.window is None else self.window.pad(images)
         generators = list(attributes_of_type(self, torch.Generator).values())
         context = self._executor.context(images, self._dtype() or images.dtype)
-        with context, translate_errors(images, self.model, self.name):
+        with context, translate_errors(images, self.model, self.name), split_passes(self.ranks):
             return self._executor.run(call, batch, self, generators)
 
     def _is_small(self, images: Tensor) -> bool:

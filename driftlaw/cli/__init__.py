@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from driftlaw import __version__
+from driftlaw.cli import torchrun
 from driftlaw.cli.check import check
 from driftlaw.cli.console import echo
 from driftlaw.cli.corrupt import corrupt
@@ -76,6 +77,7 @@ app.add_typer(data_app, name="data")
 
 @app.callback(invoke_without_command=True)
 def _options(
+    context: typer.Context,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print debug messages and tracebacks.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only, no progress.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
@@ -83,6 +85,7 @@ def _options(
     if version:
         typer.echo(__version__)
         raise typer.Exit
+    torchrun.check_command(context.invoked_subcommand)
     logging.basicConfig(level=logging.DEBUG if verbose else logging.WARNING, format="%(message)s", stream=sys.stderr)
     if quiet:
         os.environ["DRIFTLAW_QUIET"] = "1"
@@ -102,10 +105,12 @@ def main() -> None:
     with warnings.catch_warnings():
         warnings.showwarning = show
         try:
-            app(prog_name="driftlaw")
+            with torchrun.hidden_output():
+                app(prog_name="driftlaw")
         except (DriftlawError, OSError) as error:
             logging.debug("", exc_info=error)
-            echo(f"driftlaw: {error}", err=True)
+            if torchrun.is_first_report(error):
+                echo(f"driftlaw: {torchrun.describe(error)}", err=True)
             sys.exit(error.exit_code if isinstance(error, DriftlawError) else 1)
         finally:
             signal.signal(signal.SIGTERM, before)

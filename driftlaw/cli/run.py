@@ -63,13 +63,15 @@ def run(
     driftlaw run --data 'shards/{000..049}.tar' --workers 2 --network my_network.safetensors --methods source,law
 
     driftlaw run cifar10-c --seeds 1-5 --on ray://cluster.example:10001
+
+    torchrun --nproc-per-node 4 -m driftlaw run imagenet-c --methods law    (four processes share every batch)
     """
     from driftlaw.cli.console import RunProgress, command_line, progress_bar
+    from driftlaw.cli.torchrun import end_group, rank, start_group
     from driftlaw.errors import UsageError
     from driftlaw.experiments import RunContext, RunOptions, plan_run
     from driftlaw.experiments.context import RunResult
     from driftlaw.experiments.runners import run_all
-    from driftlaw.hardware import pick_device
     from driftlaw.records import read_record
 
     if on and workers:
@@ -89,7 +91,10 @@ def run(
     if dry_run:
         _print_plan(specs, out, as_json)
         return
-    context = RunContext(pick_device("cpu" if on else device), data_dir, workers)
+    place, group = start_group("cpu" if on else device)
+    if on and group is not None:
+        raise UsageError("--on starts runs on a cluster, and torchrun starts ranks of one run. Omit one of them.")
+    context = RunContext(place, data_dir, workers, group)
     context.check(specs)  # reports all errors before the first run starts
     options = RunOptions(
         out,
@@ -110,7 +115,11 @@ def run(
         else:
             for spec in specs:
                 records.append(context.run(spec, options, progress))
-                progress.ended(RunResult(spec, records[-1].path))
+                if rank() == 0:  # which has written the record
+                    progress.ended(RunResult(spec, records[-1].path))
+    end_group()
+    if rank() != 0:
+        return
     if as_json:
         failures = [{"cell": result.spec.file_name, "reason": result.problem} for result in failed]
         document = {"runs": [summary(record) for record in records]}

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from driftlaw.errors import UsageError
+from driftlaw.execution.split_pass import mean_and_variance
 
 Stats = dict[_BatchNorm, tuple[Tensor | None, Tensor | None]]  # mean and variance by layer
 
@@ -60,7 +61,7 @@ class MixedBatchStats:
         """Return the replacement of the layer's input."""
         (values,) = args
         stored_mean, stored_variance = _stored_stats(layer)
-        mean, variance = self.mix(layer, *_mean_and_variance(values.to(stored_mean.dtype)))
+        mean, variance = self.mix(layer, *mean_and_variance(values.to(stored_mean.dtype)))
         scale = ((stored_variance + layer.eps) / (variance + layer.eps)).sqrt()
         shape = [1, -1] + [1] * (values.ndim - 2)
         shifted = (values - mean.view(shape)) * scale.view(shape) + stored_mean.view(shape)
@@ -75,13 +76,6 @@ def _stored_stats(layer: _BatchNorm) -> tuple[Tensor, Tensor]:
 
 def _mixing_hook(layer: _BatchNorm) -> MixedBatchStats | None:
     return next((hook for hook in layer._forward_pre_hooks.values() if isinstance(hook, MixedBatchStats)), None)
-
-
-def _mean_and_variance(values: Tensor) -> tuple[Tensor, Tensor]:
-    dims = [dim for dim in range(values.ndim) if dim != 1]
-    # On a CPU, sums over channels-last tensors are three digits less accurate than over contiguous ones.
-    variance, mean = torch.var_mean(values.contiguous(), dim=dims, correction=0)
-    return mean, variance
 
 
 @contextmanager
@@ -117,7 +111,7 @@ def _measure(model: nn.Module, layers: list[_BatchNorm], images: Tensor) -> Stat
 
     def measure(layer: _BatchNorm, args: tuple[Tensor, ...]) -> None:
         mixing = _mixing_hook(layer)
-        measured = _mean_and_variance(args[0])
+        measured = mean_and_variance(args[0])
         stats[layer] = measured if mixing is None else mixing.mix(layer, *measured)
 
     # Prepended, because the mixing hook changes the input.

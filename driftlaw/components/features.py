@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from driftlaw.errors import UsageError
 from driftlaw.execution.precision import at_least_float32, autocast_disabled
+from driftlaw.execution.split_pass import gather_rows
 
 
 def find_head(model: nn.Module) -> nn.Linear:
@@ -49,7 +50,7 @@ def logits_and_features(model: nn.Module, images: Tensor) -> tuple[Tensor, Tenso
             f"The last linear layer of the model received inputs of shapes {shapes}. Expected one input of shape "
             "(n, features) per forward pass. Use a model with a linear classification head, or another method."
         )
-    return logits, at_least_float32(inputs[0])
+    return logits, gather_rows(at_least_float32(inputs[0]))
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ from torch.func import functional_call, grad, vmap
 
 from driftlaw.components.batch_norm import fixed_batch_stats
 from driftlaw.components.losses import pseudo_label_nll
+from driftlaw.execution.split_pass import own_rows
 
 
 def mean_squares(gradients: Sequence[Tensor], sizes: Tensor) -> Tensor:
@@ -69,8 +70,9 @@ def per_sample_fisher(
     def loss(weights: dict[str, Tensor], image: Tensor) -> Tensor:
         return pseudo_label_nll(functional_call(model, weights, (image[None],)))
 
-    with fixed_batch_stats(model, images):
+    with fixed_batch_stats(model, images), own_rows(images) as (own, sum_over_ranks):
         per_sample_gradients = vmap(grad(loss), in_dims=(None, 0))
-        chunks = [per_sample_gradients(values, chunk) for chunk in images.split(chunk_size)]
-    totals = [torch.stack([chunk[name].square().sum() for chunk in chunks]).sum() for name in values]
-    return torch.stack(totals) / (len(images) * tensor_sizes(list(values.values())))
+        chunks = [per_sample_gradients(values, chunk) for chunk in own.split(chunk_size) if len(chunk)]
+    none = [own.new_zeros(())]  # of a rank without rows
+    totals = [torch.stack([chunk[name].square().sum() for chunk in chunks] or none).sum() for name in values]
+    return sum_over_ranks(torch.stack(totals)) / (len(images) * tensor_sizes(list(values.values())))

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
+from functools import partial
 from operator import length_hint
 from pathlib import Path
 from typing import Any, Literal
@@ -98,9 +99,10 @@ def run(
             "another path or delete the file, or pass a DataLoader."
         )
     evaluation = _Evaluation(stream, adapter, reset_on, arguments.metrics)
-    resumable = ResumableRecord(path, evaluation.header(command), adapter, evaluation.device)
+    resumable = ResumableRecord.on_ranks(path, evaluation.header(command), adapter, evaluation.device)
     if path is not None and resumable.finished:
-        return read_record(path)
+        read = partial(read_record, path)
+        return read() if adapter.ranks is None else adapter.ranks.on_first(read)
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True), resumable.open():
         closing = evaluation.run(resumable, checkpoint_seconds, progress)
     return RunRecord(resumable.header, resumable.lines, closing, path)
@@ -131,6 +133,7 @@ class _Evaluation:
             "needs_source": adapter.needs_train_data,
             **({} if train_data is None else {"source": train_data.metadata()}),
             "settings": adapter.config.model_dump(mode="json"),
+            **({} if adapter.ranks is None else {"ranks": adapter.ranks.size}),
             "execution": adapter.execution_info(),
             "reset_on": self.reset_on,
             **self.metrics.header(),
@@ -158,6 +161,7 @@ class _Evaluation:
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
         shared_gpu, load = is_gpu_shared(self.device), load_average()
+        interrupt: BaseException | None = None
         with deferred_interrupts() as pending_interrupt:
             batches = record.read_batches(self.stream.iter_from(len(lines)), pending_interrupt)
             try:
@@ -167,11 +171,11 @@ class _Evaluation:
                     only_in_first_line = {}
                     record.append(line)
                     progress(line)
-                    if interrupt := pending_interrupt():
+                    if interrupt := self._interrupt(pending_interrupt()):
                         raise interrupt
                     record.save_if_due(checkpoint_seconds)
             except BaseException as error:
-                if error is pending_interrupt():  # raised between two steps
+                if error in (interrupt, pending_interrupt()):  # raised between two steps
                     record.save_if_due(0.0)
                 if isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker"):
                     raise DataError(
@@ -186,6 +190,12 @@ class _Evaluation:
             closing = self._closing(record, shared_gpu, load)
             record.finish(closing)
         return closing
+
+    def _interrupt(self, own: BaseException | None) -> BaseException | None:
+        """Return the interrupt of this process; with a group, all ranks stop after the same batch."""
+        if self.adapter.ranks is not None and any(self.adapter.ranks.exchange(own is not None)):
+            return own or KeyboardInterrupt()
+        return own
 
     def _step(self, batch: Batch, segment: int) -> Line:
         images, labels = batch.images, batch.labels
@@ -202,8 +212,9 @@ class _Evaluation:
             images = self.adapter.inputs.from_unit(images, self.adapter.model)
         kind = self.adapter.step_kind()
         cost = {} if kind in self.costs else {"cost": self._count_cost(images, kind)}
+        whole = {} if self.adapter.ranks is None else {"whole": True}  # a user's method may have a step() without it
         with timed(self.device) as timer:
-            output = self.adapter.step(images)
+            output = self.adapter.step(images, **whole)
         classes, highest = output.logits.shape[1], -1 if labels is None else int(labels.max())
         if highest >= classes:
             raise UsageError(

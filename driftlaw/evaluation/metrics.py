@@ -104,7 +104,8 @@ class OnlineMetrics:
             if batch.labels is None:
                 raise UsageError("The metric 'forgetting' needs labels, but the stream has none. Omit it from metrics.")
             inputs = to_device(batch.images.to(weight.dtype), weight.device)
-            logits = self.adapter.predict(self.adapter.inputs.from_unit(inputs, self.adapter.model))
+            given = self.adapter.inputs.from_unit(inputs, self.adapter.model)
+            logits = self.adapter.predict(given, whole=True)
             wrong += ((logits.argmax(1) != batch.labels.to(weight.device)) | ~logits.amax(1).isfinite()).sum()
             images += len(batch.images)
         return {"images": images, "wrong": int(wrong)}

@@ -4,10 +4,11 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from pydantic import BaseModel, ValidationError
+from torch.utils._pytree import tree_map_only
 
 from driftlaw.base import Adapter, Batch
 from driftlaw.checkpoints import load_checkpoint, save_checkpoint
@@ -18,7 +19,7 @@ from driftlaw.records.jsonl import SHA256_KEY, Line, dump_line, read_lines
 from driftlaw.records.schema import BatchLine, HeaderLine
 from driftlaw.records.writer import hash_lines
 
-NOT_COMPARED = ("timing", "command", "commit")  # header fields that may differ between a run and its continuation
+NOT_COMPARED = ("timing", "command", "commit", "ranks")  # header fields that may differ when a run is resumed
 
 
 class RecordMismatchError(UsageError):
@@ -30,6 +31,10 @@ class RecordMismatchError(UsageError):
             f"Choose another path for the record, or delete this file.{hint}"
         )
         self.differing = differing
+        self._arguments = path, differing, hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RecordMismatchError, self._arguments
 
 
 class ResumableRecord:
@@ -56,6 +61,25 @@ class ResumableRecord:
         self._saved_at = time.monotonic()
         if path is not None and path.exists() and (written := read_lines(path)):
             self._resume(written, device)
+
+    @classmethod
+    def on_ranks(cls, path: Path | None, header: Line, adapter: Adapter, device: torch.device) -> Self:
+        """Return the record of a run. With a group, rank 0 reads and writes the file, and the others get its state."""
+        ranks = adapter.ranks
+        if ranks is None:
+            return cls(path, header, adapter, device)
+        own = cls(None, header, adapter, device)
+
+        def resume() -> tuple[Any, ...]:
+            nonlocal own
+            own = cls(path, header, adapter, device)
+            state = tree_map_only(torch.Tensor, torch.Tensor.cpu, adapter.state_dict()) if own.lines else None
+            return own.header, own.lines, own.finished, state
+
+        own.header, own.lines, own.finished, state = ranks.on_first(resume)
+        if state is not None and ranks.rank:
+            adapter.load_state_dict(state)
+        return own
 
     @property
     def checkpoint(self) -> Path:

@@ -24,6 +24,8 @@ class Executor:
 
     Args:
         settings: ``ExecutionSettings``, or settings that lack some of them; ``recompute`` is read as well.
+        split: whether ranks share the passes. Their order must be the same on all ranks, so steps run without CUDA
+            graphs, compilation and parallel passes.
 
     Attributes:
         engine: an engine that replaces the automatic choice; None: choose by device and settings.
@@ -32,7 +34,7 @@ class Executor:
         graphs: the captured steps.
     """
 
-    def __init__(self, settings: Any) -> None:
+    def __init__(self, settings: Any, *, split: bool = False) -> None:
         self.precision: str = getattr(settings, "precision", "float32")
         self.memory_format: str = getattr(settings, "channels_last", "auto")
         self.overlap: bool = getattr(settings, "overlap", True)
@@ -44,6 +46,11 @@ class Executor:
         self._format_confirmed = False
         self._compiled_shapes: set[torch.Size] = set()
         self._cuda: CudaEngine | None = None
+        if split:
+            if self.compile_requested or self.graphs.mode == "on":
+                warn_user("Steps of several ranks run without CUDA graphs and compilation, and are slower for it.")
+            self.graphs.mode, self.overlap, self.compile_requested = "off", False, False
+            self.engine = recompute if self.recompute else sequential
 
     # --- model ---------------------------------------------------------------------------------------------------
 

@@ -84,10 +84,11 @@ class RunContext:
         device: device for models and images.
         data_dir: folder with data and weights; the default folder if None.
         workers: number of processes that read images in advance.
+        group: process group whose ranks share every run. Rank 0 reads and writes the records.
     """
 
-    def __init__(self, device: torch.device, data_dir: Path | None = None, workers: int = 0) -> None:
-        self.device, self.data_dir, self.workers = device, data_dir, workers
+    def __init__(self, device: torch.device, data_dir: Path | None = None, workers: int = 0, group: Any = None) -> None:
+        self.device, self.data_dir, self.workers, self.group = device, data_dir, workers, group
         if device.type == "cpu":
             keep_freed_memory()  # every step allocates blocks of the same sizes
         self._models: dict[str, nn.Module] = {}
@@ -181,24 +182,14 @@ class RunContext:
         model, stream, path = self.model(spec.model), self.stream(spec), spec.record_path(options.out)
         check_classes(model, stream)
         train_data = self.train_data([spec], stream)
-        adapter = make_adapter(spec.method, model, spec.settings, seed=spec.seed, train_data=train_data)
-        if options.overwrite:
-            if path.exists():
-                RecordWriter(path).close()  # raises an error if another process is writing it
-            for candidate in spec.record_candidates(options.out):
-                candidate.unlink(missing_ok=True)
-        # The evaluator looks at uncompressed records itself.
-        if not path.exists() and (compressed := spec.finished_record(options.out)) is not None:
-            same_weights = compressed.header["model"].get("sha256") == weights_sha256(model)
-            if same_weights and compressed.header["stream"].get("encoding") == stream.encoding:
-                return compressed
-            assert compressed.path is not None
-            if not options.replace_incompatible:
-                other = "images of another encoding" if same_weights else "other weights of the same name"
-                raise UsageError(f"{compressed.path} was made with {other}. Choose another --out, or pass --overwrite.")
-            _rename(compressed.path, ["stream" if same_weights else "model"])
-        written = read_lines(path) if path.exists() else []
-        if listener is not None and not (written and written[-1].get("closing")):
+        adapter = make_adapter(
+            spec.method, model, spec.settings, seed=spec.seed, train_data=train_data, group=self.group
+        )
+        look = partial(_earlier_record, spec, options, model, stream)
+        finished, earlier = look() if adapter.ranks is None else adapter.ranks.on_first(look)
+        if earlier is not None:
+            return earlier
+        if listener is not None and not finished:
             listener.started(spec, len(stream))
         evaluate = partial(
             evaluation.run,
@@ -216,10 +207,35 @@ class RunContext:
         except evaluation.RecordMismatchError as error:
             if not options.replace_incompatible or error.differing == ["device"]:
                 raise
-            _rename(path, error.differing)
+            if adapter.ranks is None or adapter.ranks.rank == 0:
+                _rename(path, error.differing)
             if listener is not None:
                 listener.started(spec, len(stream))
             return evaluate()
+
+
+def _earlier_record(
+    spec: RunSpec, options: RunOptions, model: nn.Module, stream: CorruptedStream
+) -> tuple[bool, RunRecord | None]:
+    """Return whether a run is finished, and its record if that is compressed; delete it if it is to be overwritten."""
+    path = spec.record_path(options.out)
+    if options.overwrite:
+        if path.exists():
+            RecordWriter(path).close()  # raises an error if another process is writing it
+        for candidate in spec.record_candidates(options.out):
+            candidate.unlink(missing_ok=True)
+    # The evaluator looks at uncompressed records itself.
+    if not path.exists() and (compressed := spec.finished_record(options.out)) is not None:
+        same_weights = compressed.header["model"].get("sha256") == weights_sha256(model)
+        if same_weights and compressed.header["stream"].get("encoding") == stream.encoding:
+            return True, compressed
+        assert compressed.path is not None
+        if not options.replace_incompatible:
+            other = "images of another encoding" if same_weights else "other weights of the same name"
+            raise UsageError(f"{compressed.path} was made with {other}. Choose another --out, or pass --overwrite.")
+        _rename(compressed.path, ["stream" if same_weights else "model"])
+    written = read_lines(path) if path.exists() else []
+    return bool(written and written[-1].get("closing")), None
 
 
 def _rename(path: Path, differing: Sequence[str]) -> None:

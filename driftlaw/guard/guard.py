@@ -186,7 +186,8 @@ class Guard:
         settings = self.settings
         if updated and self.canary and settings.canary_steps and adapter.steps % settings.canary_steps == 0:
             self._score_canary(adapter)
-        if updated and self.folder is not None and adapter.steps % settings.snapshot_steps == 0:
+        is_first = adapter.ranks is None or adapter.ranks.rank == 0  # the state of all ranks is the same
+        if updated and is_first and self.folder is not None and adapter.steps % settings.snapshot_steps == 0:
             try:
                 self.folder.save(adapter.steps, adapter.state_dict())
             except DataError as error:  # of a full disk, which must not end predictions
@@ -293,6 +294,6 @@ class Guard:
         if self.canary_limit is None:
             source = adapter.source_logits(adapter.inputs.to_unit(images, adapter.model))
             self.canary_limit = error(source) + self.settings.canary_margin
-        found = error(adapter.predict(images))
+        found = error(adapter.predict(images, whole=True))
         if found > self.canary_limit:
             self._alarm(adapter, f"error on the canary {found:.2f} > {self.canary_limit:.2f}")

@@ -205,8 +205,11 @@ class PendingFlags:
         ready.record()
         self._flags.append((ready, on_host))
 
-    def take(self) -> list[bool]:
-        """Return and remove the values that are there, oldest first."""
+    def take(self, *, wait: bool = False) -> list[bool]:
+        """Return and remove the values that are there, or all after waiting for them, oldest first."""
+        for ready, _ in self._flags if wait else ():
+            if ready:
+                ready.synchronize()
         count = next((i for i, (ready, _) in enumerate(self._flags) if ready and not ready.query()), len(self._flags))
         taken, self._flags = self._flags[:count], self._flags[count:]
         return [bool(flag) for _, flag in taken]

@@ -20,6 +20,7 @@ from driftlaw.components.optimizers import make_optimizer
 from driftlaw.components.parameters import require_grad_
 from driftlaw.components.teacher import ema_update, make_teacher, warm_up_teacher_student
 from driftlaw.components.train_data import TrainData, number_of_batches
+from driftlaw.execution.split_pass import split_passes
 from driftlaw.settings import Seed
 from driftlaw.torch_files import cached
 
@@ -200,4 +201,5 @@ class Rmt(Adapter, name="rmt"):
         values = self.config.model_dump(include=settings) | {"source_share": self.config.stored_stats_weight}
         precision = self.execution_info()["precision"]
         key = fingerprint(name, self.model, self.train_data.sha256, values, like.device.type, precision)
-        return cached(name, key, make, folder=self.train_data.cache)
+        with split_passes(None):  # a process that finds the file does not compute
+            return cached(name, key, make, folder=self.train_data.cache)

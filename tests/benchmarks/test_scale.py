@@ -4,6 +4,7 @@ import torch
 from benchmarks.reliability.data import NETWORK
 from benchmarks.scale import shards
 from benchmarks.scale.pool import measure_variant, summarize
+from benchmarks.scale.ranks import compare, run_cases
 
 
 def test_streams_of_a_pool_predict_as_separate_adapters_within_the_budget():
@@ -32,3 +33,18 @@ def test_streams_from_shards_and_folders_are_measured_with_and_without_workers(t
     assert rows[0]["workers_mib"]["50%"] == 0 < rows[1]["workers_mib"]["50%"]
     folder = shards.stream_images(shards.write_folder(tmp_path / "folder", 20), 0, str(tmp_path))
     assert list(folder["memory_mib"]) == ["100%"]
+
+
+def test_ranks_are_compared_with_one_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("DRIFTLAW_DATA", str(tmp_path))  # run_cases changes it
+    cases = [("tent", {"statistics": "batch"})]
+    run_cases(cases, 2, tmp_path / "alone.pt", None)
+    ((logits, state, changed, steps),) = torch.load(tmp_path / "alone.pt", weights_only=False)
+    assert changed > 1e-4
+    for rank in range(2):
+        parts = [one.tensor_split(2)[rank] + rank for one in logits]
+        other = {name: value + 0.5 * rank for name, value in state.items()}
+        torch.save([(parts, other, changed, steps)], tmp_path / f"2-{rank}.pt")
+    (row,) = compare(cases, [2], tmp_path)
+    assert (row["logits_2"], row["state_2"], row["same_state"]) == (pytest.approx(1), 0, False)
+    assert row["updates"] == 2
