@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from driftlaw.dense import every_nth_pixel
 from driftlaw.errors import UsageError
 from driftlaw.guard.monitors import mean_entropy as mean_entropy
 
@@ -53,7 +54,8 @@ def class_shares(logits: Tensor) -> Tensor:
 
 
 def agreement(logits: Tensor, other: Tensor) -> Tensor:
-    """Return the share of predictions that are the same in both."""
+    """Return the share of predictions that are the same in both, images or pixels."""
+    logits, other = every_nth_pixel(logits), every_nth_pixel(other)
     return (logits.argmax(dim=1) == other.argmax(dim=1)).mean(dtype=torch.float32)
 
 

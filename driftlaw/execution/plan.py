@@ -11,17 +11,20 @@ from torch import Tensor
 class Plan:
     """What the host decided for one step.
 
-    A step whose plan has no ``host`` values may be recorded and replayed: ``kind`` and ``active`` say which operations
+    A step whose plan has no ``host`` values and no ``align`` may be recorded and replayed: ``kind`` and ``active`` say which operations
     it runs, and the result of ``augment`` is an input of the recording.
 
     Attributes:
         kind: which operations ``update`` runs; a method uses few different words.
         active: for every trainable parameter tensor, whether it gets a gradient in this step. None: all do.
         augment: makes the second batch; its random numbers are drawn already. None: there is no second batch.
+        align: moves logits of the second batch back to the pixels of the first, and returns a mask of the pixels that
+            have one. None: no pixel was moved.
         host: random numbers, tensors and decisions that change from step to step and that ``update`` uses.
     """
 
     kind: str = "step"
     active: tuple[bool, ...] | None = None
     augment: Callable[[Tensor], Tensor] | None = None
+    align: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
     host: Any = None
