@@ -88,7 +88,8 @@ def tiny_dense_model() -> nn.Module:
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        first, second, head = nn.Conv2d(3, 8, 3, 2, 1), nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, CLASSES, 1)
+        first, second = nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.Conv2d(8, 8, 3, padding=1, bias=False)
+        head = nn.Conv2d(8, CLASSES, 1)
         model = nn.Sequential(first, nn.BatchNorm2d(8), nn.ReLU(), second, nn.BatchNorm2d(8), nn.ReLU(), head)
     return _with_statistics(model, head)
 
