@@ -198,7 +198,7 @@ class Adapter(SafeSteps, ABC):
         The first call makes a forward pass of the source model to find out.
         """
         if self._is_dense is None:
-            self._is_dense = self.source_logits(images[:2]).shape[2:].numel() > 1
+            self._is_dense = self.source_logits(images).shape[2:].numel() > 1
         return str(self.config.dense_augmentation) if self._is_dense else None
 
     def inference(self, network: nn.Module, images: Tensor) -> Tensor:
