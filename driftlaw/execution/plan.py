@@ -11,8 +11,8 @@ from torch import Tensor
 class Plan:
     """What the host decided for one step.
 
-    A step whose plan has no ``host`` values and no ``align`` may be recorded and replayed: ``kind`` and ``active`` say which operations
-    it runs, and the result of ``augment`` is an input of the recording.
+    A step whose plan has no ``host`` values and no ``align`` may be recorded and replayed: ``kind`` and ``active`` say
+    which operations it runs, and the result of ``augment`` is an input of the recording.
 
     Attributes:
         kind: which operations ``update`` runs; a method uses few different words.

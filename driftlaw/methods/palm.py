@@ -117,7 +117,8 @@ class Palm(Adapter, name="palm"):
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
         """Predict, weigh the tensors by the change of their sensitivity, and take one step."""
         parameters: list[Tensor] = [*self.trainable_parameters()]
-        result = self.two_pass(parameters, images, plan.augment, partial(self._loss, plan.align), self._uniform_gradients)
+        loss = partial(self._loss, plan.align)
+        result = self.two_pass(parameters, images, plan.augment, loss, self._uniform_gradients)
         self._update_layer_weights(result.probe)
         if self.config.weight_decay:
             result.summands.append(list(torch._foreach_mul(parameters, self.config.weight_decay)))
