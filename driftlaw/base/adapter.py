@@ -104,7 +104,6 @@ class Adapter(SafeSteps, ABC):
         self._host_cache: dict[str, Any] = {}  # values read back from the state; emptied when the state is replaced
         self._reductions: dict[str, str | None] = {}
         self._warned: set[str] = set()
-        self._is_dense: bool | None = None  # whether images have logits of several pixels; known after the first
         self._lock = ForkSafeRLock()
         self.inputs = InputConverter(self.config)
         self._executor = Executor(self.config)
@@ -197,9 +196,9 @@ class Adapter(SafeSteps, ABC):
 
         The first call makes a forward pass of the source model to find out.
         """
-        if self._is_dense is None:
-            self._is_dense = self.source_logits(images).shape[2:].numel() > 1
-        return str(self.config.dense_augmentation) if self._is_dense else None
+        if self._source.is_dense is None:
+            self._source.is_dense = self.source_logits(images).shape[2:].numel() > 1
+        return str(self.config.dense_augmentation) if self._source.is_dense else None
 
     def inference(self, network: nn.Module, images: Tensor) -> Tensor:
         """Return the logits of a network without gradients; ``draw`` may use it."""

@@ -98,7 +98,12 @@ class SourceModel:
 
     Args:
         model: a model in eval mode, so that BatchNorm layers use their stored statistics.
+
+    Attributes:
+        is_dense: whether images have logits of several pixels; None: not known yet.
     """
+
+    is_dense: bool | None = None
 
     def __init__(self, model: nn.Module) -> None:
         empty = {id(value): nn.Parameter(value.to("meta"), requires_grad=False) for value in model.parameters()}

@@ -85,10 +85,10 @@ def num_classes(model: nn.Module) -> int | None:
     """
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear | nn.Conv2d | nn.ConvTranspose2d)]
     head = layers[-1] if layers else None
-    if head is None or isinstance(head, nn.Linear):
-        return head and head.out_features
-    has_linear = any(isinstance(layer, nn.Linear) for layer in layers)
-    return None if has_linear and head.kernel_size != (1, 1) else head.out_channels
+    if isinstance(head, nn.Linear):
+        return head.out_features
+    uncertain = head is None or (head.kernel_size != (1, 1) and any(isinstance(layer, nn.Linear) for layer in layers))
+    return None if uncertain else head.out_channels
 
 
 def check_head(model: nn.Module, train_data: Any = None) -> None:

@@ -9,13 +9,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from driftlaw.components import color
+from driftlaw.components.sample_weights import masked_mean
 from driftlaw.execution.precision import autocast_disabled
 
 JITTER: dict[str, tuple[Callable[[Tensor, float], Tensor], float, float]] = {
@@ -77,16 +78,23 @@ class AugmentParams:
 Align = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
-class Augmentation(NamedTuple):
-    """An augmentation of one batch, and how its predictions are compared with those of the batch.
+@dataclass(frozen=True)
+class Augmentation:
+    """An augmentation of one batch: maps its images to the augmented ones.
 
     Attributes:
-        augment: maps the images of the batch to the augmented ones.
-        align: `move_back` with the parameters of the augmentation; None if no pixel of the predictions was moved.
+        params: the random parameters.
+        sharp: see `augment`.
+        align: `move_back` with these parameters; None if predictions need not be moved.
     """
 
-    augment: Callable[[Tensor], Tensor]
-    align: Align | None
+    params: AugmentParams
+    sharp: bool = False
+    align: Align | None = None
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Return the augmented images."""
+        return augment(images, self.params, sharp=self.sharp)
 
 
 def draw_augmentation(
@@ -104,7 +112,7 @@ def draw_augmentation(
     if dense == "photometric":
         params = replace(params, degrees=0.0, shift=(0.0, 0.0), scale=1.0, flip=False)
     align = partial(move_back, params=params, size=images.shape[2:]) if dense == "geometric" else None
-    return Augmentation(partial(augment, params=params, sharp=sharp), align)
+    return Augmentation(params, sharp, align)
 
 
 def augment(images: Tensor, params: AugmentParams, *, sharp: bool = False) -> Tensor:
@@ -165,6 +173,14 @@ def _transform(images: Tensor, params: AugmentParams, sharp: bool) -> Tensor:
 def aligned(logits: Tensor, align: Align | None) -> tuple[Tensor, Tensor | None]:
     """Return logits of augmented images at the pixels of the images, and a mask of those that have one; None: all."""
     return (logits, None) if align is None else align(logits)
+
+
+def aligned_mean(loss: Callable[..., Tensor], target: Tensor, augmented_logits: Tensor, align: Align | None) -> Tensor:
+    """Return the mean of a loss of ``components.losses`` between two predictions, over pixels that both show."""
+    if align is None:
+        return loss(target, augmented_logits)
+    moved, visible = align(augmented_logits)
+    return masked_mean(loss(target, moved, reduction="none"), visible)
 
 
 def move_back(logits: Tensor, params: AugmentParams, size: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -97,10 +97,10 @@ def _probabilities(logits: Tensor, mean_probabilities: Tensor) -> Tensor:
     return pixels(logits).softmax(dim=1)
 
 
-def masked_mean(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the mean of the values for which the mask is True, 0 if there are none; None: the mean of all values.
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean of the values for which the mask is True; 0 if there are none.
 
     >>> masked_mean(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([True, True, False]))
     tensor(1.5000)
     """
-    return values.mean() if mask is None else torch.where(mask, values, 0.0).sum() / mask.sum().clamp(min=1)
+    return torch.where(mask, values, 0.0).sum() / mask.sum().clamp(min=1)

@@ -18,13 +18,18 @@ class Plan:
         kind: which operations ``update`` runs; a method uses few different words.
         active: for every trainable parameter tensor, whether it gets a gradient in this step. None: all do.
         augment: makes the second batch; its random numbers are drawn already. None: there is no second batch.
-        align: moves logits of the second batch back to the pixels of the first, and returns a mask of the pixels that
-            have one. None: no pixel was moved.
         host: random numbers, tensors and decisions that change from step to step and that ``update`` uses.
     """
 
     kind: str = "step"
     active: tuple[bool, ...] | None = None
     augment: Callable[[Tensor], Tensor] | None = None
-    align: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
     host: Any = None
+
+    @property
+    def align(self) -> Callable[[Tensor], tuple[Tensor, Tensor]] | None:
+        """What ``augment`` has as its attribute ``align``: moves predictions per pixel back; None: nothing was moved.
+
+        It returns logits of the second batch at the pixels of the first, and a mask of the pixels that have one.
+        """
+        return getattr(self.augment, "align", None)

@@ -101,7 +101,7 @@ class Cotta(Adapter, name="cotta"):
         """Return the mean of the teacher's logits over augmented copies; of a pixel, over those that show it."""
         total, count = torch.zeros((), dtype=images.dtype, device=images.device), 0
         for each in augmentations:  # one pass per copy: copies in one pass would share their batch statistics
-            logits, visible = aligned(self.inference(self.teacher, each.augment(images)), each.align)
+            logits, visible = aligned(self.inference(self.teacher, each(images)), each.align)
             # A pixel that no copy shows gets the values at the border of the copies.
             weight: Any = 1 if visible is None else visible.view(logits[:, :1].shape).to(logits.dtype).clamp(min=1e-6)
             total, count = total + weight * logits, count + weight

@@ -9,12 +9,11 @@ from torch import Tensor, nn
 
 from driftlaw.base import Adapter, Plan, StepOutput
 from driftlaw.components import layer_rates
-from driftlaw.components.augment import Align, aligned, draw_augmentation
+from driftlaw.components.augment import Align, aligned_mean, draw_augmentation
 from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.components.fisher import mean_squares, per_sample_fisher, score, tensor_sizes
 from driftlaw.components.losses import entropy, soft_cross_entropy
 from driftlaw.components.parameters import adapt_layers
-from driftlaw.components.sample_weights import masked_mean
 from driftlaw.methods import law_defaults
 from driftlaw.methods.law_schedule import ScheduleSettings, check_settings, choose_active, kind_of_step, select
 
@@ -110,8 +109,9 @@ class Law(Adapter, name="law"):
         """Choose the kind of step and the tensors that it updates, and draw the augmentation."""
         kind, skip = self.step_kind(), self.config.skip_share
         active = choose_active(kind, skip, self.moving, self.groups, self._layer_weights, self._host_cache)
-        second = () if kind == "entropy" else draw_augmentation(images, self.generator, self.dense_augmentation(images))
-        return Plan(kind, active, *second, host=self.steps + 1 if self.config.moments == "kept" else None)
+        dense = self.dense_augmentation(images)
+        second = None if kind == "entropy" else draw_augmentation(images, self.generator, dense)
+        return Plan(kind, active, second, host=self.steps + 1 if self.config.moments == "kept" else None)
 
     def _fisher_diagonal(self, images: Tensor, logits: Tensor, parameters: list[Tensor]) -> Tensor:
         if self.config.fisher == "per_sample":
@@ -131,9 +131,9 @@ class Law(Adapter, name="law"):
         if augmented_logits is None:
             return entropy(logits)
         target = logits.detach() if self.config.detach_target else logits
-        augmented_logits, visible = aligned(augmented_logits, align)
-        consistency = masked_mean(soft_cross_entropy(target, augmented_logits, "none"), visible)  # Eq. 8
-        return entropy(logits) + self.config.consistency_weight * consistency  # Eq. 9
+        consistency = aligned_mean(soft_cross_entropy, target, augmented_logits, align)  # Eq. 8
+        weighted: Tensor = self.config.consistency_weight * consistency
+        return entropy(logits) + weighted  # Eq. 9
 
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
         """Predict, weigh the groups by their Fisher information, and take one step."""

@@ -146,7 +146,7 @@ class LawPlus(Adapter, name="law_plus"):
     def draw(self, images: Tensor) -> Plan:
         """Choose whether the step computes the Fisher information, and draw the augmentation."""
         second = draw_augmentation(images, self.generator, self.dense_augmentation(images))
-        return Plan(self.step_kind(), None, *second) if self.config.consistency_weight else Plan(self.step_kind())
+        return Plan(self.step_kind(), augment=second if self.config.consistency_weight else None)
 
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
         """Predict, weigh tensors and images, take one step, and pull the parameters to the source model."""

@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter, AugmentationSettings, Plan, StepOutput
-from driftlaw.components.augment import Align, aligned, draw_augmentation
+from driftlaw.components.augment import Align, aligned_mean, draw_augmentation
 from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.components.fisher import tensor_sizes
 from driftlaw.components.layer_rates import EPSILON, adam_update
@@ -82,8 +82,7 @@ class Palm(Adapter, name="palm"):
 
     def draw(self, images: Tensor) -> Plan:
         """Draw the augmentation."""
-        augment, align = draw_augmentation(images, self.generator, self.dense_augmentation(images))
-        return Plan(augment=augment, align=align)
+        return Plan(augment=draw_augmentation(images, self.generator, self.dense_augmentation(images)))
 
     def _uniform_gradients(self, logits: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
         loss = -(pixels(logits) / self.config.temperature).log_softmax(dim=1).sum(dim=1).mean()  # (1)
@@ -110,9 +109,9 @@ class Palm(Adapter, name="palm"):
         entropies = entropy(logits, reduction="none")
         certain = masked_mean(entropies, entropies < self.config.entropy_threshold)
         assert augmented_logits is not None
-        augmented_logits, visible = aligned(augmented_logits, align)
-        consistency = masked_mean(soft_cross_entropy(logits, augmented_logits, "none"), visible)
-        return certain + self.config.consistency_weight * consistency  # (6)
+        consistency = aligned_mean(soft_cross_entropy, logits, augmented_logits, align)
+        weighted: Tensor = self.config.consistency_weight * consistency
+        return certain + weighted  # (6)
 
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
         """Predict, weigh the tensors by the change of their sensitivity, and take one step."""

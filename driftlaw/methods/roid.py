@@ -113,7 +113,7 @@ class Roid(Adapter, name="roid"):
         if config.consistency:
             of_images = kept.view(len(images), -1)
             shown = of_images.any(dim=1)  # images with a kept pixel
-            augmented_logits, visible = aligned(self.model(plan.host.augment(images[shown])), plan.host.align)
+            augmented_logits, visible = aligned(self.model(plan.host(images[shown])), plan.host.align)
             again = of_images[shown].flatten()
             losses = symmetric_cross_entropy(rows[kept], pixels(augmented_logits)[again], "none")  # (5)
             factors = weights[kept] if visible is None else weights[kept] * visible[again]

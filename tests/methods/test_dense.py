@@ -70,7 +70,7 @@ def test_steps_of_law_equal_the_reference_for_every_pixel(settings):
             reference.params, reference.size = AugmentParams.from_generator(generator), images.shape[2:]
             augmented = augment(images, reference.params)
         else:
-            augmented = draw_augmentation(images, generator, "photometric").augment(images)
+            augmented = draw_augmentation(images, generator, "photometric")(images)
         logits, weights = reference.step(images, augmented)
         assert output.logits.shape == (2, 4, 4, 5)
         torch.testing.assert_close(output.logits, logits, rtol=0, atol=1e-12)
