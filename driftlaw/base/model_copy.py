@@ -87,8 +87,9 @@ def num_classes(model: nn.Module) -> int | None:
     head = layers[-1] if layers else None
     if isinstance(head, nn.Linear):
         return head.out_features
-    uncertain = head is None or (head.kernel_size != (1, 1) and any(isinstance(layer, nn.Linear) for layer in layers))
-    return None if uncertain else head.out_channels
+    if head is None or (head.kernel_size != (1, 1) and any(isinstance(layer, nn.Linear) for layer in layers)):
+        return None
+    return head.out_channels
 
 
 def check_head(model: nn.Module, train_data: Any = None) -> None:
