@@ -31,7 +31,8 @@ class Deyo(Adapter, name="deyo"):
     If an object's shape matters for the prediction, shuffled patches make it less probable, and PLPD is high. Scale and
     shift of norm layers are adapted, except in the last stage of a ResNet and in the last quarter of the blocks of a
     vision transformer. BatchNorm layers use batch statistics; those of (2) are of the kept, shuffled images. If no
-    image is kept, there is no step. Logits are from before the update.
+    image is kept, there is no step. Logits are from before the update. For logits per pixel, pixels are kept, and those
+    of (2) are moved back to the place of their patch.
 
     **Differences from the paper:** it is not reset between domains, as in the continual benchmarks. The learning rate
     is not scaled for batches below 32 images. The filters (1) and (4) read two counts back to the host, which waits for

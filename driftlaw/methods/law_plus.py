@@ -41,7 +41,7 @@ class LawPlus(Adapter, name="law_plus"):
     (1), (2) and (7) are LAW's. (3) to (6), (8) and (9) are ROID's (Marsden et al., WACV 2024), but a fixed share κ of
     the images is kept, so that no value is read back to the host. The augmented pass runs on the kept images alone.
     Every ingredient is a setting. No training data is needed. The linear head is frozen. Logits are from before the
-    update. For classification, (n, classes).
+    update. For logits per pixel, (3) to (6) and (9) are of pixels, and all images are augmented.
 
     The defaults are those of first measurements on held-out corruptions. They are not yet selected on sequences as long
     as those of the benchmarks.

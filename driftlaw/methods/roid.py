@@ -36,7 +36,8 @@ class Roid(Adapter, name="roid"):
         (8)  y·K·π̃, π̃ = (π + s)/(1 + s·K), π = mean p, s = max(1/n, 1/K)/max π
 
     Gradients flow through both sides of (5) and not through w. BatchNorm layers use batch statistics; the second pass
-    has statistics of its own. The returned logits are (8), from before the update. For classification, (n, classes).
+    has statistics of its own. The returned logits are (8), from before the update. For logits per pixel, weights and n
+    are of pixels, and the second pass leaves out images without a kept pixel.
 
     **Differences from the paper:** as in the released code, the prior correction multiplies logits and not
     probabilities. The factor K, which the released code lacks, keeps the scale of the logits and does not change the
