@@ -118,6 +118,7 @@ def _requirements(kind: type[Adapter]) -> str:
     rows = {
         "training data": "needed" if kind.needs_train_data else "not needed (source-free)",
         "adapts": kind.adapts,
+        "logits per pixel": f"refused: {kind.classification_only}" if kind.classification_only else "accepted",
         "cost per step": f"{total:g} forward passes ({kind.forward_cost:g} forward, {kind.backward_cost:g} backward)",
         "paper": kind.paper or "none",
     }

@@ -13,7 +13,7 @@ from driftlaw.datasets import ArrayImages
 from driftlaw.methods import list_methods
 from driftlaw.streams import CorruptedStream, StreamSettings
 from driftlaw.streams.image_cache import CorruptedImageCache
-from driftlaw.testing import CHECKS
+from driftlaw.testing import CHECKS, find_method
 
 # --- methods -------------------------------------------------------------------------------------------------------
 
@@ -61,6 +61,26 @@ def test_method_conforms(method, check):
 @pytest.mark.parametrize(("method", "settings"), OTHER_SETTINGS, ids=str)
 def test_state_is_complete_with_other_settings(method, settings, check):
     check(method, settings)
+
+
+DENSE_SETTINGS = [
+    (method, {"dense_augmentation": "geometric"} | ({"augmentations": 2} if method == "cotta" else {}))
+    for method in ("law", "law_plus", "cotta", "roid", "palm")
+]
+
+
+@pytest.mark.parametrize("method", [name for name in list_methods() if not find_method(name).classification_only])
+def test_method_conforms_with_logits_per_pixel(method):
+    settings = {"augmentations": 2} if method == "cotta" else None
+    for check in CHECKS:
+        if check.__name__ != "run_is_reproducible":  # its stream has one label per image
+            check(method, settings, dense=True)
+
+
+@pytest.mark.parametrize(("method", "settings"), DENSE_SETTINGS, ids=str)
+def test_state_is_complete_with_logits_per_pixel(method, settings):
+    for check in STATE_CHECKS:
+        check(method, settings, dense=True)
 
 
 # --- streams -------------------------------------------------------------------------------------------------------

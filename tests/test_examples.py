@@ -27,6 +27,9 @@ EXPECTED = {
     "timm_cnn.py": ("timm", "3 updates, logits (32, 10)"),
     "timm_vit.py": ("timm", "3 updates, logits (32, 10)"),
     "hugging_face.py": ("transformers", "ConvNextForImageClassification: ImageClassifierOutputWithNoAttention, logits"),
+    "torchvision_segmentation.py": ("torchvision", "fcn_resnet50: 5 updates, OrderedDict with logits (2, 11, 64, 96)"),
+    "segformer.py": ("transformers", "5 updates, SemanticSegmenterOutput with logits (2, 11, 16, 24)"),
+    "smp_unet.py": ("segmentation_models_pytorch", "5 updates, logits (2, 11, 64, 96)"),
 }
 """By example: the package it needs, and a part of what it prints."""
 CORE = {name for name, (package, _) in EXPECTED.items() if package == "torch"}

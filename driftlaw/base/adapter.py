@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from driftlaw.base.description import describe_adapter
 from driftlaw.base.group import join_group
 from driftlaw.base.inputs import InputConverter
-from driftlaw.base.model_copy import check_head, copy_model, unwrap_model
+from driftlaw.base.model_copy import CLASSIFICATION_ONLY, check_head, copy_model, unwrap_model
 from driftlaw.base.outputs import like_model_output, model_keywords, split_keywords, to_given_dtype
 from driftlaw.base.registry import refuse_old_hooks, register
 from driftlaw.base.safe_steps import SafeSteps
@@ -52,6 +52,8 @@ class Adapter(SafeSteps, ABC):
         needs_train_data: whether the method needs the training data.
         updates_running_stats: whether a step changes the running statistics of BatchNorm layers.
         predicts_before_update: whether the returned logits are from before the update.
+        classification_only: why the method cannot use logits per pixel (n, classes, h, w), as the end of a sentence
+            with "but"; empty if it can.
         forward_cost, backward_cost: FLOPs of a step in forward passes.
     """
 
@@ -62,6 +64,7 @@ class Adapter(SafeSteps, ABC):
     adapts: ClassVar[str] = "nothing"
     updates_running_stats: ClassVar[bool] = False
     predicts_before_update: ClassVar[bool] = True
+    classification_only: ClassVar[str] = ""
     forward_cost: ClassVar[float] = 1
     backward_cost: ClassVar[float] = 0
     independent_passes = True
@@ -119,6 +122,7 @@ class Adapter(SafeSteps, ABC):
             self.model = self._executor.convert(copy_model(given, self.inputs.mean_std))
             if self.ranks is not None:
                 make_splittable(self.model)
+            vars(self.model)[CLASSIFICATION_ONLY] = self.classification_only
             check_head(self.model, train_data)
             self.start_monitoring()
             self.configure(self.model)
@@ -200,6 +204,15 @@ class Adapter(SafeSteps, ABC):
         engine = self._executor.choose_engine(self.model, self.trainable_names, images, self.independent_passes)
         return two_pass(self.model, parameters, images, augment, loss, probe, engine)
 
+    def dense_augmentation(self, images: Tensor) -> str | None:
+        """Return the setting ``dense_augmentation`` if logits are of several pixels per image, else None.
+
+        The first call makes a forward pass of the source model to find out.
+        """
+        if self._source.is_dense is None:
+            self._source.is_dense = self.source_logits(images).shape[2:].numel() > 1
+        return str(self.config.dense_augmentation) if self._source.is_dense else None
+
     def inference(self, network: nn.Module, images: Tensor) -> Tensor:
         """Return the logits of a network without gradients; ``draw`` may use it."""
         return self._executor.inference(network, images)
@@ -244,7 +257,7 @@ class Adapter(SafeSteps, ABC):
 
     @run_eagerly
     def predict(self, images: Tensor, *, whole: bool = False) -> Tensor:
-        """Return logits (n, classes) without updating the model; the arguments are those of ``step``."""
+        """Return logits (n, classes), or (n, classes, h, w), without updating the model; the arguments are those of ``step``."""
         with self._lock, torch.no_grad():
             batch, own = self._gather(images, whole)
             batch = self.inputs.to_unit(batch, self.model)

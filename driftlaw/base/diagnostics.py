@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from driftlaw.dense import every_nth_pixel
 from driftlaw.errors import UsageError
 from driftlaw.execution.split_pass import mean_and_variance
 from driftlaw.guard.monitors import mean_entropy as mean_entropy
@@ -54,7 +55,8 @@ def class_shares(logits: Tensor) -> Tensor:
 
 
 def agreement(logits: Tensor, other: Tensor) -> Tensor:
-    """Return the share of predictions that are the same in both."""
+    """Return the share of predictions that are the same in both, images or pixels."""
+    logits, other = every_nth_pixel(logits), every_nth_pixel(other)
     return (logits.argmax(dim=1) == other.argmax(dim=1)).mean(dtype=torch.float32)
 
 
@@ -97,7 +99,12 @@ class SourceModel:
 
     Args:
         model: a model in eval mode, so that BatchNorm layers use their stored statistics.
+
+    Attributes:
+        is_dense: whether images have logits of several pixels; None: not known yet.
     """
+
+    is_dense: bool | None = None
 
     def __init__(self, model: nn.Module) -> None:
         empty = {id(value): nn.Parameter(value.to("meta"), requires_grad=False) for value in model.parameters()}

@@ -19,9 +19,15 @@ OUTPUT_EXAMPLE = "_output_example"
 GIVEN_DTYPE = "_given_dtype"
 """Attribute of a model copy: float16 or bfloat16 if the caller's model has that dtype, whose copy is float32."""
 
+DENSE_SIZES = "_dense_sizes"
+"""Attribute of a model copy: height and width of the last images, and of their logits per pixel."""
+
+CLASSIFICATION_ONLY = "_classification_only"
+"""Attribute of a model copy: why its method cannot use logits per pixel; empty or absent if it can."""
+
 ONE_LOGIT = (
-    "The model has one output per image. Adapters need one logit per class. Wrap a binary classifier with output z in "
-    "a module that returns torch.cat([torch.zeros_like(z), z], dim=1)."
+    "The model has one output per image or pixel. Adapters need one logit per class. Wrap a binary model with output z "
+    "in a module that returns torch.cat([torch.zeros_like(z), z], dim=1)."
 )
 
 PROBABILITIES = "Adapters need logits: for probabilities most losses are nearly constant. Remove the softmax."
@@ -71,16 +77,19 @@ def unwrap_model(model: Any) -> nn.Module:
 def num_classes(model: nn.Module) -> int | None:
     """Return the number of classes that the layers of a model show, or None if they do not show it.
 
-    It is the number of outputs of the last layer with weights, if that is a linear layer or a 1×1 convolution.
+    It is the number of outputs of the last layer with weights, if that is a linear layer or a 1×1 convolution, or a
+    convolution of any size in a model without linear layers.
 
     >>> num_classes(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(32, 10)))
     10
     """
-    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear | nn.Conv2d | nn.ConvTranspose2d)]
     head = layers[-1] if layers else None
     if isinstance(head, nn.Linear):
         return head.out_features
-    return head.out_channels if head is not None and head.kernel_size == (1, 1) else None
+    if head is None or (head.kernel_size != (1, 1) and any(isinstance(layer, nn.Linear) for layer in layers)):
+        return None
+    return head.out_channels
 
 
 def check_head(model: nn.Module, train_data: Any = None) -> None:
@@ -103,33 +112,54 @@ def check_head(model: nn.Module, train_data: Any = None) -> None:
 
 
 def extract_logits(model: nn.Module, arguments: Any, output: Any) -> Tensor:
-    """Forward hook that returns the logits (n, classes) in the output of a model."""
+    """Forward hook that returns the logits (n, classes), or (n, classes, h, w), in the output of a model."""
     logits = output if isinstance(output, Tensor) else _find_logits(output)
     images = next((value for value in arguments if isinstance(value, Tensor)), logits)
     if not (
         isinstance(logits, Tensor)
         and logits.layout == torch.strided
         and logits.is_floating_point()
-        and logits.ndim == 2
+        and logits.ndim in (2, 4)
         and logits.shape[0] == images.shape[0]  # not len(): export keeps the number of images symbolic
-        and logits.shape[1] > 0
+        and all(size > 0 for size in logits.shape[1:])
     ):
         raise UsageError(
-            f"The model returned {_describe(output)}. Expected logits, floats of shape (n, classes): as a tensor, as "
-            "the first element of a tuple or list, under the key 'logits' of a dict, or as an attribute .logits. If "
-            "your model returns something else, wrap it in a module that returns the logits."
+            f"The model returned {_describe(output)}. Expected logits, floats of shape (n, classes) or (n, classes, "
+            "height, width): as a tensor, as the first element of a tuple or list, under the key 'logits' or 'out' of "
+            "a dict, or as an attribute .logits. If your model returns something else, wrap it in a module that "
+            "returns the logits."
         )
     if logits.shape[1] == 1:
         raise UsageError(ONE_LOGIT)
+    if logits.ndim == 4:
+        _check_dense(model, images, logits)
     if not torch.compiler.is_compiling():
         vars(model)[OUTPUT_EXAMPLE] = None if logits is output else replace_logits(output, torch.empty(0))
     return at_least_float32(logits)  # under autocast they have too few bits to compare or to sum
 
 
+def _check_dense(model: nn.Module, images: Tensor, logits: Tensor) -> None:
+    """Raise if the method of a model copy cannot use logits per pixel, or if they changed their resolution."""
+    if reason := vars(model).get(CLASSIFICATION_ONLY):
+        raise UsageError(
+            f"The model returned logits per pixel, of shape {tuple(logits.shape)}, but {reason}. Use another method, "
+            "such as 'law' or 'tent'."
+        )
+    if torch.compiler.is_compiling():
+        return
+    found, (size, expected) = logits.shape[2:], vars(model).get(DENSE_SIZES, (None, None))
+    if size == images.shape[2:] and found != expected:
+        raise UsageError(
+            f"The model returned logits of {tuple(found)} pixels for images of {tuple(size)}, and earlier "
+            f"{tuple(expected)}. The resolution of logits must depend on the size of the images alone."
+        )
+    vars(model)[DENSE_SIZES] = images.shape[2:], found
+
+
 def _find_logits(output: Any) -> Any:
     """Return what may be the logits of an output that is not a tensor; separate, because older compilers need it."""
-    if isinstance(output, Mapping) and "logits" in output:
-        return output["logits"]
+    if isinstance(output, Mapping) and ("logits" in output or "out" in output):
+        return output["logits" if "logits" in output else "out"]  # 'out': segmentation models of torchvision
     if isinstance(output, list | tuple) and not hasattr(output, "logits"):
         return next((part for part in output if isinstance(part, Tensor)), None)
     return getattr(output, "logits", output)

@@ -14,6 +14,7 @@ from driftlaw.base import diagnostics
 from driftlaw.base.diagnostics import Monitor, SourceModel
 from driftlaw.base.state import AdapterState
 from driftlaw.base.types import StepOutput
+from driftlaw.dense import every_nth_pixel
 from driftlaw.errors import UsageError
 
 RECENT = 10  # steps over which a summary averages
@@ -136,8 +137,11 @@ class MonitoredState(AdapterState):
                 self.guard.enabled = True
 
     def finish_step(self, images: Tensor, output: StepOutput, *, updated: bool) -> StepOutput:
-        """Return the output of a step with the diagnostics of every method, and call the callbacks with it."""
-        logits, monitor, history = output.logits, self.monitor, self._history
+        """Return the output of a step with the diagnostics of every method, and call the callbacks with it.
+
+        For logits per pixel the diagnostics are those of every n-th pixel, see ``driftlaw.dense.every_nth_pixel``.
+        """
+        logits, monitor, history = every_nth_pixel(output.logits), self.monitor, self._history
         with torch.inference_mode(False), torch.no_grad():
             entropy, shares = diagnostics.mean_entropy(logits), diagnostics.class_shares(logits)
             values: dict[str, Tensor | float] = {"entropy": entropy, "predicted_classes": (shares > 0).sum()}
@@ -148,7 +152,7 @@ class MonitoredState(AdapterState):
                 values["source_agreement"] = diagnostics.agreement(history.logits, self.source_logits(history.sample))
                 if self.trainable_names:
                     values["layer_distance"] = self.layer_distances()
-        output = StepOutput(logits, {**values, **output.diagnostics})
+        output = StepOutput(output.logits, {**values, **output.diagnostics})
         for callback in tuple(self.callbacks):
             callback.on_step(self, output)
         return output

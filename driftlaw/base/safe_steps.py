@@ -51,7 +51,7 @@ class SafeSteps(AdapterSteps, MonitoredState):
 
     def _step_without_bad_images(self, images: Tensor) -> StepOutput:
         source = self.source_logits(images)
-        usable = source.isfinite().all(1)
+        usable = source.isfinite().flatten(1).all(1)
         self._warn_once(
             "not finite",
             f"The model returned NaN or infinite logits for {len(images) - int(usable.sum())} of {len(images)} images. "
@@ -119,7 +119,7 @@ class SafeSteps(AdapterSteps, MonitoredState):
             output = self.finish_step(images, StepOutput(logits), updated=False)
         else:
             output = self.safe_step(images)
-        finite = output.logits.isfinite().all(1) if output.logits.device.type == "cpu" else slice(None)
+        finite = output.logits.isfinite().flatten(1).all(1) if output.logits.device.type == "cpu" else slice(None)
         with torch.inference_mode(False), torch.no_grad():
             self.guard.after_step(self, images[finite], output.logits[finite], updated=self.steps > steps)
         return output

@@ -48,6 +48,16 @@ class BatchStatsSettings(ExecutionSettings):
         return self.source_share if self.statistics == "mixed" else 0.0
 
 
+class AugmentationSettings(BatchStatsSettings):
+    """Settings of methods that compare predictions of a batch with those of its augmentation."""
+
+    omit_if_default: ClassVar[frozenset[str]] = BatchStatsSettings.omit_if_default | {"dense_augmentation"}
+
+    dense_augmentation: Literal["photometric", "geometric"] = "photometric"
+    """For logits per pixel: ``photometric`` augmentation moves no pixel. ``geometric`` also rotates, shifts, scales and
+    flips; predictions are moved back, and pixels that left the image are not compared."""
+
+
 class ImageWindow(nn.Module):
     """The last ``size`` images, newest last.
 

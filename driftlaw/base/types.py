@@ -78,7 +78,7 @@ class StepOutput:
     """Result of a step.
 
     Attributes:
-        logits: (n, classes), detached.
+        logits: (n, classes), or (n, classes, h, w) for a prediction per pixel; detached.
         diagnostics: numbers or vectors that a report may plot, by name.
     """
 

@@ -6,8 +6,9 @@ host never waits for a GPU.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 import torch
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from driftlaw.components import color
+from driftlaw.components.sample_weights import masked_mean
 from driftlaw.execution.precision import autocast_disabled
 
 JITTER: dict[str, tuple[Callable[[Tensor, float], Tensor], float, float]] = {
@@ -73,6 +75,46 @@ class AugmentParams:
         )
 
 
+Align = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """An augmentation of one batch: maps its images to the augmented ones.
+
+    Attributes:
+        params: the random parameters.
+        sharp: see `augment`.
+        align: `move_back` with these parameters; None if predictions need not be moved.
+    """
+
+    params: AugmentParams
+    sharp: bool = False
+    align: Align | None = None
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Return the augmented images."""
+        return augment(images, self.params, sharp=self.sharp)
+
+
+def draw_augmentation(
+    images: Tensor, generator: torch.Generator, dense: str | None, *, sharp: bool = False
+) -> Augmentation:
+    """Draw the augmentation of a batch.
+
+    Args:
+        images: the batch; only its size is used.
+        generator: a CPU generator.
+        dense: for logits per pixel, ``photometric`` or ``geometric``, see ``AugmentationSettings``; otherwise None.
+        sharp: see `augment`.
+    """
+    params = AugmentParams.from_generator(generator)
+    if dense == "photometric":
+        params = replace(params, degrees=0.0, shift=(0.0, 0.0), scale=1.0, flip=False)
+    align = partial(move_back, params=params, size=images.shape[2:]) if dense == "geometric" else None
+    return Augmentation(params, sharp, align)
+
+
 def augment(images: Tensor, params: AugmentParams, *, sharp: bool = False) -> Tensor:
     """Return images (n, c, h, w) in [0, 1], all augmented with the same parameters, without a gradient.
 
@@ -126,6 +168,48 @@ def _transform(images: Tensor, params: AugmentParams, sharp: bool) -> Tensor:
     padding = "reflection" if sharp else "border"
     transformed = F.grid_sample(images, grid, padding_mode=padding, align_corners=sharp)
     return transformed if sharp else _blur(transformed, params.sigma)
+
+
+def aligned(logits: Tensor, align: Align | None) -> tuple[Tensor, Tensor | None]:
+    """Return logits of augmented images at the pixels of the images, and a mask of those that have one; None: all."""
+    return (logits, None) if align is None else align(logits)
+
+
+def aligned_mean(loss: Callable[..., Tensor], target: Tensor, augmented_logits: Tensor, align: Align | None) -> Tensor:
+    """Return the mean of a loss of ``components.losses`` between two predictions, over pixels that both show."""
+    if align is None:
+        return loss(target, augmented_logits)
+    moved, visible = align(augmented_logits)
+    return masked_mean(loss(target, moved, reduction="none"), visible)
+
+
+def move_back(logits: Tensor, params: AugmentParams, size: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Return logits of augmented images at the pixels of the images, and a mask of the pixels that have one.
+
+    The logits may have a lower resolution than the images; they are sampled bilinearly at their own. The mask is False
+    where the augmentation moved a pixel out of the image.
+
+    Args:
+        logits: (n, classes, h, w), of the result of `augment`.
+        params: the parameters of the augmentation.
+        size: height and width of the images.
+
+    Returns:
+        logits (n, classes, h, w), and a mask (n·h·w,) in the order of `driftlaw.dense.pixels`.
+    """
+    (height, width), (rows, columns) = size, logits.shape[2:]
+    # Centers of the logits, in pixels of the images from their center. Where augment() moves them is computed next.
+    y = (torch.arange(rows, dtype=logits.dtype, device=logits.device) + 0.5) * (height / rows) - height / 2
+    x = (torch.arange(columns, dtype=logits.dtype, device=logits.device) + 0.5) * (width / columns) - width / 2
+    row, column = torch.meshgrid(y, x, indexing="ij")
+    angle = math.radians(params.degrees)
+    cosine, sine = params.scale * math.cos(angle), params.scale * math.sin(angle)
+    shift = [round(relative * 2 * side) for relative, side in zip(params.shift, (width, height), strict=True)]
+    x, y = cosine * column - sine * row + shift[0], sine * column + cosine * row + shift[1]
+    x, y = (-x if params.flip else x) * (2 / width), y * (2 / height)
+    grid = torch.stack([x, y], dim=-1).expand(len(logits), -1, -1, -1)
+    moved = F.grid_sample(logits, grid, padding_mode="border", align_corners=False)
+    return moved, ((x.abs() <= 1) & (y.abs() <= 1)).expand(len(logits), -1, -1).flatten()
 
 
 def _blur(images: Tensor, sigma: float) -> Tensor:

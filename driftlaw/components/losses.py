@@ -1,7 +1,7 @@
 """Losses that need no labels, as functions of logits.
 
-Logits have shape (n, classes) or (n, classes, ...). Every loss reduces over ``dim=1`` and averages over the rest; with
-``reduction="none"`` it returns one value per image (or pixel) instead of the mean.
+Logits have shape (n, classes), or (n, classes, h, w) with a prediction per pixel. Every loss is a mean over images or
+pixels; with ``reduction="none"`` it returns one value per image (n,) or pixel (n·h·w,) instead of the mean.
 """
 
 import math
@@ -10,6 +10,8 @@ from typing import Literal
 import torch  # noqa: F401 (used in doctests)
 import torch.nn.functional as F
 from torch import Tensor
+
+from driftlaw.dense import pixels
 
 Reduction = Literal["mean", "none"]
 
@@ -20,6 +22,7 @@ def entropy(logits: Tensor, reduction: Reduction = "mean") -> Tensor:
     >>> round(float(entropy(torch.zeros(3, 2))), 4)  # log 2
     0.6931
     """
+    logits = pixels(logits)
     return soft_cross_entropy(logits, logits, reduction)
 
 
@@ -28,12 +31,14 @@ def soft_cross_entropy(target_logits: Tensor, logits: Tensor, reduction: Reducti
 
     Gradients flow through both arguments; detach ``target_logits`` to treat the target as a constant.
     """
+    target_logits, logits = pixels(target_logits), pixels(logits)
     losses = -(target_logits.softmax(dim=1) * logits.log_softmax(dim=1)).sum(dim=1)
     return losses if reduction == "none" else losses.mean()
 
 
 def symmetric_cross_entropy(first: Tensor, second: Tensor, reduction: Reduction = "mean") -> Tensor:
     """Return ½·soft_cross_entropy(first, second) + ½·soft_cross_entropy(second, first)."""
+    first, second = pixels(first), pixels(second)
     return 0.5 * soft_cross_entropy(first, second, reduction) + 0.5 * soft_cross_entropy(second, first, reduction)
 
 
@@ -45,13 +50,14 @@ def soft_likelihood_ratio(logits: Tensor, clip: float = 0.99, reduction: Reducti
     >>> float(soft_likelihood_ratio(torch.zeros(3, 2))) < 1e-4  # p = 1 − p, so that the logarithm is about 0
     True
     """
-    p = logits.softmax(dim=1).clamp(max=clip)
+    p = pixels(logits).softmax(dim=1).clamp(max=clip)
     losses = -(p * (p / (1 - p) + 1e-5).log()).sum(dim=1)
     return losses if reduction == "none" else losses.mean()
 
 
 def pseudo_label_nll(logits: Tensor) -> Tensor:
     """Return the mean negative log-likelihood of the predicted labels, argmax(logits)."""
+    logits = pixels(logits)
     return F.cross_entropy(logits, logits.detach().argmax(dim=1))
 
 

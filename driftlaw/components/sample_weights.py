@@ -1,7 +1,7 @@
-"""Weights and filters of images: by certainty, by diversity, and by the entropy of their predictions.
+"""Weights and filters of images or pixels: by certainty, by diversity, and by the entropy of their predictions.
 
 They are masks and factors over a whole batch, so that shapes do not depend on the data and no value is read back to the
-host. Logits are (n, classes): these functions are for classification.
+host. Logits are (n, classes), or (n, classes, h, w), which count as n·h·w images: all results have one value per pixel.
 """
 
 import torch
@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from driftlaw.components.losses import entropy
+from driftlaw.dense import pixels
+from driftlaw.errors import UsageError
 
 
 def rescale(values: Tensor) -> Tensor:
@@ -29,7 +31,7 @@ def diversity_and_certainty(logits: Tensor, mean_probabilities: Tensor) -> tuple
         logits: (n, classes).
         mean_probabilities: (classes,), the running mean m of the predicted probabilities p.
     """
-    probabilities = logits.softmax(dim=1)
+    probabilities = _probabilities(logits, mean_probabilities)
     similarity = F.cosine_similarity(mean_probabilities.to(probabilities)[None], probabilities, dim=1)
     return rescale(1 - similarity), rescale(-entropy(logits, reduction="none"))
 
@@ -54,7 +56,7 @@ def diversity_certainty_weights(logits: Tensor, mean_probabilities: Tensor, temp
 @torch.no_grad()
 def update_mean_probabilities(mean_probabilities: Tensor, logits: Tensor, momentum: float) -> None:
     """Set m to momentum·m + (1 − momentum)·mean softmax(logits), in place."""
-    batch_mean = logits.softmax(dim=1).mean(dim=0)
+    batch_mean = _probabilities(logits, mean_probabilities).mean(dim=0)
     mean_probabilities.lerp_(batch_mean.to(mean_probabilities), 1 - momentum)
 
 
@@ -74,13 +76,25 @@ def select_reliable(
         similarity_threshold: maximum cosine similarity.
         momentum: weight of the old m.
     """
-    old, probabilities = mean_probabilities, logits.softmax(dim=1)
+    old, probabilities = mean_probabilities, _probabilities(logits, mean_probabilities)
     similarity = F.cosine_similarity(old[None], probabilities, dim=1)
     kept = (entropy(logits, reduction="none") < entropy_threshold) & (similarity.abs() < similarity_threshold)
     kept_mean = torch.where(kept[:, None], probabilities, 0.0).sum(dim=0) / kept.sum().clamp(min=1)
     new = torch.where(old.sum() > 0, torch.lerp(kept_mean.to(old), old, momentum), kept_mean.to(old))
     mean_probabilities.copy_(torch.where(kept.any(), new, old))
     return kept
+
+
+def _probabilities(logits: Tensor, mean_probabilities: Tensor) -> Tensor:
+    """Return softmax(logits), one row per image or pixel, for a comparison with a running mean of them."""
+    expected = len(mean_probabilities)
+    if logits.shape[1] != expected:
+        raise UsageError(
+            f"The model returned logits for {logits.shape[1]} classes, but its last layer has {expected} outputs, and "
+            "the method keeps a mean probability for each. Use a model whose last layer returns the logits, or a "
+            "method that keeps none, such as 'law'."
+        )
+    return pixels(logits).softmax(dim=1)
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:

@@ -148,11 +148,11 @@ class Executor:
         return result
 
     def step(self, update: Callable[[Tensor, Plan], Any], images: Tensor, plan: Plan, model: nn.Module) -> Any:
-        """Return ``update(images, plan)``, captured as a CUDA graph if the plan has no host values."""
+        """Return ``update(images, plan)``, captured as a CUDA graph if the plan has no host values or ``align``."""
         whole = plan.active is None or all(plan.active)
         fuse = self.compiled and whole and plan.augment is not None and _on_gpu(model)
         with fusing(fuse):
-            if self.graphs.mode == "off" or not images.is_cuda or plan.host is not None:
+            if self.graphs.mode == "off" or not images.is_cuda or (plan.host, plan.align) != (None, None):
                 return update(images, plan)
             key = plan.kind, plan.active
             if plan.augment is None:

@@ -11,8 +11,8 @@ from torch import Tensor
 class Plan:
     """What the host decided for one step.
 
-    A step whose plan has no ``host`` values may be recorded and replayed: ``kind`` and ``active`` say which operations
-    it runs, and the result of ``augment`` is an input of the recording.
+    A step whose plan has no ``host`` values and no ``align`` may be recorded and replayed: ``kind`` and ``active`` say
+    which operations it runs, and the result of ``augment`` is an input of the recording.
 
     Attributes:
         kind: which operations ``update`` runs; a method uses few different words.
@@ -25,3 +25,11 @@ class Plan:
     active: tuple[bool, ...] | None = None
     augment: Callable[[Tensor], Tensor] | None = None
     host: Any = None
+
+    @property
+    def align(self) -> Callable[[Tensor], tuple[Tensor, Tensor]] | None:
+        """What ``augment`` has as its attribute ``align``: moves predictions per pixel back; None: nothing was moved.
+
+        It returns logits of the second batch at the pixels of the first, and a mask of the pixels that have one.
+        """
+        return getattr(self.augment, "align", None)

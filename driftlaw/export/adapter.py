@@ -167,7 +167,7 @@ def _export(
             "dtype": str(images.dtype).removeprefix("torch."),
             **(normalization or {"range": [0, 1]}),
         },
-        "output": {"shape": ["batch", expected.shape[1]], "meaning": "logits"},
+        "output": {"shape": ["batch", *expected.shape[1:]], "meaning": "logits"},
     }
     with atomic_path(path) as temporary:
         file_format.write(exported, images, temporary, metadata)

@@ -11,6 +11,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
+from driftlaw.dense import every_nth_pixel
 from driftlaw.errors import DataError, UsageError
 from driftlaw.guard.monitors import Check, compare, log_effective_classes, mean_entropy, skew
 from driftlaw.guard.settings import GuardSettings
@@ -162,12 +163,12 @@ class Guard:
         Args:
             adapter: the adapter.
             images: (n, c, h, w) in [0, 1] of the step.
-            logits: (n, classes) that the adapter returned for them.
+            logits: (n, classes), or (n, classes, h, w), that the adapter returned for them.
             updated: whether the step was an update; small batches and the source model only predict.
         """
         if not self.enabled or not len(images):
             return
-        size = self.settings.sample
+        size, logits = self.settings.sample, every_nth_pixel(logits)
         if len(images) >= size // 2 or (self.sample and self.sample[-1].shape[1:] != images.shape[1:]):
             self.sample, self.logits = [], []
         stride = max(1, len(images) // size)

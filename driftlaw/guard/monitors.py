@@ -1,10 +1,16 @@
-"""Monitors of the guard: what two predictions of the same images say about an adapter, without labels."""
+"""Monitors of the guard: what two predictions of the same images say about an adapter, without labels.
+
+Logits are (n, K), or (n, K, h, w), where every pixel counts as an image. Comparisons use every n-th pixel of these, see
+``driftlaw.dense.every_nth_pixel``.
+"""
 
 import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from driftlaw.dense import every_nth_pixel, pixels
 
 SPREAD_WEIGHT = 0.3  # of the second term of the skew; chosen on the held-out corruptions
 
@@ -32,13 +38,13 @@ def mean_entropy(logits: Tensor) -> Tensor:
     0.6931
     """
     dtype = torch.promote_types(logits.dtype, torch.float32)
-    entropies: Tensor = torch.special.entr(logits.softmax(dim=1, dtype=dtype)).sum(dim=1)
+    entropies: Tensor = torch.special.entr(pixels(logits).softmax(dim=1, dtype=dtype)).sum(dim=1)
     return entropies.mean()
 
 
 def log_effective_classes(logits: Tensor) -> Tensor:
     """Return the entropy of the mean prediction: the logarithm of the number of classes that are predicted."""
-    entropies: Tensor = torch.special.entr(logits.softmax(1).mean(0))
+    entropies: Tensor = torch.special.entr(pixels(logits).softmax(1).mean(0))
     return entropies.sum()
 
 
@@ -55,6 +61,7 @@ def skew(stored: Tensor, batch: Tensor) -> Tensor:
         stored: logits of the source model with its stored statistics, (n, K).
         batch: logits of the source model for the same images with batch statistics, (n, K).
     """
+    stored, batch = every_nth_pixel(stored), every_nth_pixel(batch)
     certainty = mean_entropy(batch) - mean_entropy(stored)
     spread = log_effective_classes(batch) - log_effective_classes(stored)
     return (certainty + SPREAD_WEIGHT * spread) * (math.log(10) / math.log(stored.shape[1]))
@@ -62,6 +69,7 @@ def skew(stored: Tensor, batch: Tensor) -> Tensor:
 
 def confident_agreement(logits: Tensor, reference: Tensor) -> Tensor:
     """Return the share of equal predictions among the half of the images of which the reference is most certain."""
+    logits, reference = pixels(logits), pixels(reference)
     half = reference.softmax(1).amax(1).argsort(descending=True)[: -(-len(reference) // 2)]
     return (logits.argmax(1) == reference.argmax(1))[half].float().mean()
 
@@ -75,7 +83,7 @@ def compare(logits: Tensor, stored: Tensor, batch: Tensor | None, distances: Ten
         batch: of the source model with batch statistics, which is then the reference; None: ``stored`` is.
         distances: of the adapted weights from the source model; may be empty.
     """
-    reference = stored if batch is None else batch
+    logits, reference = every_nth_pixel(logits), every_nth_pixel(stored if batch is None else batch)
     values = [
         logits.new_zeros(()) if batch is None else skew(stored, batch),
         confident_agreement(logits, reference),

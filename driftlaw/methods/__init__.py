@@ -26,6 +26,7 @@ def method_info(kind: type[Adapter]) -> dict[str, object]:
         "paper": kind.paper,
         "needs_source": kind.needs_train_data,
         "adapts": kind.adapts,
+        "classification_only": kind.classification_only,
         "forward_units": kind.forward_cost,
         "backward_units": kind.backward_cost,
         "settings": {name: entry.get_default() for name, entry in kind.Config.model_fields.items()},

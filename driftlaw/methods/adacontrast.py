@@ -43,6 +43,7 @@ class AdaContrast(Adapter, name="adacontrast"):
     predicts_before_update = False
     adapts = "all parameters, and running statistics"
     updates_running_stats = True
+    classification_only = "AdaContrast compares features of whole images"
     forward_cost, backward_cost = 5, 2
 
     class Config(ExecutionSettings):

@@ -1,26 +1,26 @@
 """CoTTA: a student learns from an augmentation-averaged teacher and is partly restored (Wang et al., CVPR 2022)."""
 
-from functools import reduce
 from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput
-from driftlaw.components.augment import AugmentParams, augment
+from driftlaw.base import Adapter, AugmentationSettings, Plan, StepOutput
+from driftlaw.components.augment import Augmentation, aligned, draw_augmentation
 from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.components.losses import soft_cross_entropy, symmetric_cross_entropy
 from driftlaw.components.optimizers import make_optimizer, minimize_step
 from driftlaw.components.parameters import require_grad_
 from driftlaw.components.teacher import ema_update, make_teacher, stochastic_restore
+from driftlaw.dense import pixels
 
 
 class Drawn(NamedTuple):
     """Host values of a step: the anchor's confidence, the augmentations to average over, the seed of the restore."""
 
     confidence: Tensor
-    augmentations: list[AugmentParams]
+    augmentations: list[Augmentation]
     seed: int
 
 
@@ -43,7 +43,7 @@ class Cotta(Adapter, name="cotta"):
     adapts = "all parameters"
     forward_cost, backward_cost = 34, 2
 
-    class Config(BatchStatsSettings):
+    class Config(AugmentationSettings):
         """Settings of CoTTA; the defaults are those for CIFAR-10-C. Texts list CIFAR-10-C, CIFAR-100-C, ImageNet-C."""
 
         learning_rate: PositiveFloat = 1e-3
@@ -74,21 +74,18 @@ class Cotta(Adapter, name="cotta"):
 
     def draw(self, images: Tensor) -> Plan:
         """Let the anchor decide whether the teacher averages, and draw its augmentations."""
-        confidence = self.inference(self.anchor, images).softmax(dim=1).amax(dim=1).mean()
+        confidence = pixels(self.inference(self.anchor, images)).softmax(dim=1).amax(dim=1).mean()
         count = 0 if confidence >= self.config.confidence_threshold else self.config.augmentations
-        augmentations = [AugmentParams.from_generator(self.generator) for _ in range(count)]
+        dense = self.dense_augmentation(images) if count else None
+        augmentations = [draw_augmentation(images, self.generator, dense) for _ in range(count)]
         seed = int(torch.randint(2**62, (), generator=self.generator))
         return Plan(host=Drawn(confidence, augmentations, seed))
 
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
         """Predict with the teacher, train the student on it, update the teacher, restore some weights."""
         drawn: Drawn = plan.host
-        if drawn.augmentations:
-            # One pass per copy: copies in one pass would share their batch statistics.
-            copies = (self.inference(self.teacher, augment(images, each)) for each in drawn.augmentations)
-            target = reduce(torch.add, copies) / len(drawn.augmentations)
-        else:
-            target = self.inference(self.teacher, images)
+        averages = bool(drawn.augmentations)
+        target = self._average(images, drawn.augmentations) if averages else self.inference(self.teacher, images)
         loss = symmetric_cross_entropy if self.config.symmetric else soft_cross_entropy
         minimize_step(loss(target, self.model(images)), self.optimizer)
         ema_update(self.teacher, self.model, self.config.teacher_momentum)
@@ -99,6 +96,16 @@ class Cotta(Adapter, name="cotta"):
             seed=drawn.seed,
         )
         return StepOutput(target, {"anchor_confidence": drawn.confidence})
+
+    def _average(self, images: Tensor, augmentations: list[Augmentation]) -> Tensor:
+        """Return the mean of the teacher's logits over augmented copies; of a pixel, over those that show it."""
+        total, count = torch.zeros((), dtype=images.dtype, device=images.device), 0
+        for each in augmentations:  # one pass per copy: copies in one pass would share their batch statistics
+            logits, visible = aligned(self.inference(self.teacher, each(images)), each.align)
+            # A pixel that no copy shows gets the values at the border of the copies.
+            weight: Any = 1 if visible is None else visible.view(logits[:, :1].shape).to(logits.dtype).clamp(min=1e-6)
+            total, count = total + weight * logits, count + weight
+        return total / count
 
     def forward_logits(self, images: Tensor) -> Tensor:
         """Return the teacher's logits of the batch as it is."""

@@ -14,6 +14,7 @@ from driftlaw.components.optimizers import make_optimizer, minimize_step
 from driftlaw.components.parameters import adapt_layers
 from driftlaw.components.stages import freeze_last_stage
 from driftlaw.components.views import shuffle_patches
+from driftlaw.dense import pixels
 
 
 class Deyo(Adapter, name="deyo"):
@@ -30,7 +31,8 @@ class Deyo(Adapter, name="deyo"):
     If an object's shape matters for the prediction, shuffled patches make it less probable, and PLPD is high. Scale and
     shift of norm layers are adapted, except in the last stage of a ResNet and in the last quarter of the blocks of a
     vision transformer. BatchNorm layers use batch statistics; those of (2) are of the kept, shuffled images. If no
-    image is kept, there is no step. Logits are from before the update.
+    image is kept, there is no step. Logits are from before the update. For logits per pixel, pixels are kept, and those
+    of (2) are moved back to the place of their patch.
 
     **Differences from the paper:** it is not reset between domains, as in the continual benchmarks. The learning rate
     is not scaled for batches below 32 images. The filters (1) and (4) read two counts back to the host, which waits for
@@ -81,23 +83,26 @@ class Deyo(Adapter, name="deyo"):
         """Predict, filter the images by entropy and PLPD, and take one step."""
         logits = self.model(images)
         log_classes = math.log(logits.shape[1])
-        entropies = entropy(logits, reduction="none")
-        kept = (entropies < self.config.entropy_threshold * log_classes).nonzero().flatten()  # (1)
-        plpd = self._plpd(images[kept], logits.detach()[kept], plan.host[kept])
-        certain = plpd > self.config.plpd_threshold  # (4)
-        kept, plpd = kept[certain], plpd[certain]
-        if len(kept):
-            entropies = entropies[kept]
+        entropies = entropy(logits, reduction="none").view(len(images), -1)
+        reliable = entropies < self.config.entropy_threshold * log_classes  # (1)
+        shown = reliable.any(dim=1).nonzero().flatten()  # images with a reliable pixel
+        plpd = self._plpd(images[shown], logits.detach()[shown], plan.host[shown])
+        kept = reliable[shown].flatten() & (plpd > self.config.plpd_threshold)  # (4)
+        share = len(plpd[kept]) / entropies.numel()
+        if share:
+            entropies, plpd = entropies[shown].flatten()[kept], plpd[kept]
             factors = (self.config.entropy_margin * log_classes - entropies.detach()).exp() + plpd.exp()
             minimize_step((factors * entropies).mean(), self.optimizer)  # (5)
-        return StepOutput(logits.detach(), {"kept": len(kept) / len(images)})
+        return StepOutput(logits.detach(), {"kept": share})
 
     @torch.no_grad()
     def _plpd(self, images: Tensor, logits: Tensor, order: Tensor) -> Tensor:
         if not len(images):
             return logits.new_zeros(0)
         shuffled = shuffle_patches(images, order, self.config.patches)  # (2)
-        before: Tensor = logits.softmax(dim=1)
-        after: Tensor = self.model(shuffled).softmax(dim=1)
-        predicted = logits.argmax(dim=1, keepdim=True)
+        shuffled_logits = self.model(shuffled)
+        if shuffled_logits.shape[2:].numel() > 1:  # back to the pixels that they belong to
+            shuffled_logits = shuffle_patches(shuffled_logits, order.argsort(dim=1), self.config.patches)
+        before, after = (pixels(each).softmax(dim=1) for each in (logits, shuffled_logits))
+        predicted = pixels(logits).argmax(dim=1, keepdim=True)
         return (before.gather(1, predicted) - after.gather(1, predicted)).flatten()  # (3)

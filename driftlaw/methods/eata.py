@@ -31,7 +31,7 @@ class Eta(Adapter, name="eta"):
         (3)  L = mean over kept images of exp(E₀ − H)·H  no gradient through the factor
 
     There is one step per batch over the scale and shift of norm layers, and none if no image is kept. BatchNorm layers
-    use batch statistics. Logits are from before the update. For classification, logits (n, classes).
+    use batch statistics. Logits are from before the update.
 
     **Differences from the paper:** SGD has Nesterov momentum, as in the continual benchmarks. If no image is kept,
     moments do not change either. ``reset`` clears m, which the released code does not.

@@ -35,6 +35,7 @@ class Gtta(Adapter, name="gtta"):
     predicts_before_update = False
     needs_train_data = True
     adapts = "all parameters"
+    classification_only = "GTTA-MIX trains on images with one label each"
     forward_cost, backward_cost = 4, 4
 
     class Config(BatchStatsSettings):

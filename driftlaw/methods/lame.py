@@ -34,6 +34,7 @@ class Lame(Adapter, name="lame"):
     title = "LAME"
     paper = "Parameter-free online test-time adaptation, CVPR 2022"
     adapts = "nothing"
+    classification_only = "LAME compares features of whole images"
     forward_cost, backward_cost = 1, 0
 
     class Config(ExecutionSettings):

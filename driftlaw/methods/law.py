@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from driftlaw.base import Adapter, Plan, StepOutput
 from driftlaw.components import layer_rates
-from driftlaw.components.augment import AugmentParams, augment
+from driftlaw.components.augment import Align, aligned_mean, draw_augmentation
 from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.components.fisher import mean_squares, per_sample_fisher, score, tensor_sizes
 from driftlaw.components.losses import entropy, soft_cross_entropy
@@ -109,7 +109,8 @@ class Law(Adapter, name="law"):
         """Choose the kind of step and the tensors that it updates, and draw the augmentation."""
         kind, skip = self.step_kind(), self.config.skip_share
         active = choose_active(kind, skip, self.moving, self.groups, self._layer_weights, self._host_cache)
-        second = None if kind == "entropy" else partial(augment, params=AugmentParams.from_generator(self.generator))
+        dense = self.dense_augmentation(images)
+        second = None if kind == "entropy" else draw_augmentation(images, self.generator, dense)
         return Plan(kind, active, second, host=self.steps + 1 if self.config.moments == "kept" else None)
 
     def _fisher_diagonal(self, images: Tensor, logits: Tensor, parameters: list[Tensor]) -> Tensor:
@@ -126,18 +127,19 @@ class Law(Adapter, name="law"):
         importance = self.groups.importance(self.fisher, self.config.reduction)  # Eq. 5
         return layer_rates.exponential_min_max(importance, self.config.tau), importance  # Eq. 7 in place of Eq. 6
 
-    def _loss(self, logits: Tensor, augmented_logits: Tensor | None) -> Tensor:
+    def _loss(self, align: Align | None, logits: Tensor, augmented_logits: Tensor | None) -> Tensor:
         if augmented_logits is None:
             return entropy(logits)
         target = logits.detach() if self.config.detach_target else logits
-        consistency: Tensor = self.config.consistency_weight * soft_cross_entropy(target, augmented_logits)  # Eq. 8
-        return entropy(logits) + consistency  # Eq. 9
+        consistency = aligned_mean(soft_cross_entropy, target, augmented_logits, align)  # Eq. 8
+        weighted: Tensor = self.config.consistency_weight * consistency
+        return entropy(logits) + weighted  # Eq. 9
 
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
         """Predict, weigh the groups by their Fisher information, and take one step."""
         parameters = select(self.trainable_parameters(), plan.active)
         probe = partial(self._fisher_diagonal, images) if plan.kind == "scored" else None
-        result = self.two_pass(parameters, images, plan.augment, self._loss, probe)
+        result = self.two_pass(parameters, images, plan.augment, partial(self._loss, plan.align), probe)
         weights, importance = self._layer_weights(result.probe)
         rates = select(self.config.learning_rate * weights[self.groups.group_index], plan.active)
         moments = self.parameter_state("first"), self.parameter_state("second")

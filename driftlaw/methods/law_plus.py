@@ -8,10 +8,10 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput
+from driftlaw.base import Adapter, AugmentationSettings, Plan, StepOutput
 from driftlaw.base.model_copy import num_classes
 from driftlaw.components import layer_rates
-from driftlaw.components.augment import AugmentParams, augment
+from driftlaw.components.augment import aligned, draw_augmentation
 from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.components.features import find_head
 from driftlaw.components.fisher import mean_squares, score, tensor_sizes
@@ -19,6 +19,7 @@ from driftlaw.components.losses import entropy, soft_cross_entropy, soft_likelih
 from driftlaw.components.parameters import adapt_layers, select_parameters
 from driftlaw.components.prior import correct_prior
 from driftlaw.components.sample_weights import diversity_and_certainty, update_mean_probabilities
+from driftlaw.dense import pixels
 
 
 class LawPlus(Adapter, name="law_plus"):
@@ -40,7 +41,7 @@ class LawPlus(Adapter, name="law_plus"):
     (1), (2) and (7) are LAW's. (3) to (6), (8) and (9) are ROID's (Marsden et al., WACV 2024), but a fixed share κ of
     the images is kept, so that no value is read back to the host. The augmented pass runs on the kept images alone.
     Every ingredient is a setting. No training data is needed. The linear head is frozen. Logits are from before the
-    update. For classification, (n, classes).
+    update. For logits per pixel, (3) to (6) and (9) are of pixels, and all images are augmented.
 
     The defaults are those of first measurements on held-out corruptions. They are not yet selected on sequences as long
     as those of the benchmarks.
@@ -56,7 +57,7 @@ class LawPlus(Adapter, name="law_plus"):
     rate_factors: Tensor
     score_factors: Tensor
 
-    class Config(BatchStatsSettings):
+    class Config(AugmentationSettings):
         """Settings of LAW+."""
 
         learning_rate: PositiveFloat | None = None
@@ -144,7 +145,7 @@ class LawPlus(Adapter, name="law_plus"):
 
     def draw(self, images: Tensor) -> Plan:
         """Choose whether the step computes the Fisher information, and draw the augmentation."""
-        second = partial(augment, params=AugmentParams.from_generator(self.generator))
+        second = draw_augmentation(images, self.generator, self.dense_augmentation(images))
         return Plan(self.step_kind(), augment=second if self.config.consistency_weight else None)
 
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
@@ -162,17 +163,21 @@ class LawPlus(Adapter, name="law_plus"):
         return StepOutput(logits, {"layer_weights": layer_weights})
 
     def _loss(self, logits: Tensor, images: Tensor, plan: Plan) -> Tensor:
-        config, count = self.config, len(logits)
-        diversity, certainty = diversity_and_certainty(logits, self.mean_probabilities)  # (3)
+        config, rows = self.config, pixels(logits)
+        diversity, certainty = diversity_and_certainty(rows, self.mean_probabilities)  # (3)
         weights = (diversity * certainty / config.temperature).exp() if config.weighting else torch.ones_like(diversity)
-        kept = diversity.topk(math.ceil(config.kept_share * count)).indices  # (4)
+        kept = diversity.topk(math.ceil(config.kept_share * len(rows))).indices  # (4)
         first = entropy if config.loss == "entropy" else partial(soft_likelihood_ratio, clip=config.clip)
-        losses = first(logits[kept], reduction="none")
+        losses = first(rows[kept], reduction="none")
         if plan.augment is not None:
-            augmented_logits = self.model(plan.augment(images)[kept])
-            agreement = symmetric_cross_entropy if config.symmetric else soft_cross_entropy
-            losses = losses + config.consistency_weight * agreement(logits[kept], augmented_logits, reduction="none")
-        return (weights[kept] * losses).sum() / count  # (6)
+            by_pixel = len(rows) > len(images)  # then every image has kept pixels
+            augmented = plan.augment(images) if by_pixel else plan.augment(images)[kept]
+            augmented_logits, visible = aligned(self.model(augmented), plan.align)
+            others = pixels(augmented_logits)[kept] if by_pixel else pixels(augmented_logits)
+            compare = symmetric_cross_entropy if config.symmetric else soft_cross_entropy
+            disagreement = config.consistency_weight * compare(rows[kept], others, reduction="none")
+            losses = losses + (disagreement if visible is None else disagreement * visible[kept])
+        return (weights[kept] * losses).sum() / len(rows)  # (6)
 
     @torch.no_grad()
     def _move(self, parameters: list[Tensor], gradients: list[Tensor], layer_weights: Tensor) -> None:

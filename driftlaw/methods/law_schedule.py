@@ -10,17 +10,17 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from driftlaw.base import BatchStatsSettings
+from driftlaw.base import AugmentationSettings
 from driftlaw.components.layer_rates import ParameterGroups
 from driftlaw.errors import UsageError
 
 HYSTERESIS = 1.25  # factor on the weight of an active tensor, so that similar tensors do not swap at every choice
 
 
-class ScheduleSettings(BatchStatsSettings):
+class ScheduleSettings(AugmentationSettings):
     """Which batches compute the Fisher information, and what the other batches skip."""
 
-    omit_if_default: ClassVar[frozenset[str]] = BatchStatsSettings.omit_if_default | {
+    omit_if_default: ClassVar[frozenset[str]] = AugmentationSettings.omit_if_default | {
         "fisher_every",
         "fisher_settling",
         "skip_share",

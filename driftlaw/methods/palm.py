@@ -8,14 +8,15 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor, nn
 
-from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput
-from driftlaw.components.augment import AugmentParams, augment
+from driftlaw.base import Adapter, AugmentationSettings, Plan, StepOutput
+from driftlaw.components.augment import Align, aligned_mean, draw_augmentation
 from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.components.fisher import tensor_sizes
 from driftlaw.components.layer_rates import EPSILON, adam_update
 from driftlaw.components.losses import entropy, soft_cross_entropy
 from driftlaw.components.parameters import adapt_layers
 from driftlaw.components.sample_weights import masked_mean
+from driftlaw.dense import pixels
 from driftlaw.execution.precision import at_least_float32
 
 
@@ -46,7 +47,7 @@ class Palm(Adapter, name="palm"):
     forward_cost, backward_cost = 2, 6
     layer_weights: Tensor
 
-    class Config(BatchStatsSettings):
+    class Config(AugmentationSettings):
         """Settings of PALM; the defaults are those for CIFAR-10-C. Texts list CIFAR-10-C, CIFAR-100-C, ImageNet-C."""
 
         learning_rate: PositiveFloat = 5e-4
@@ -81,10 +82,10 @@ class Palm(Adapter, name="palm"):
 
     def draw(self, images: Tensor) -> Plan:
         """Draw the augmentation."""
-        return Plan(augment=partial(augment, params=AugmentParams.from_generator(self.generator)))
+        return Plan(augment=draw_augmentation(images, self.generator, self.dense_augmentation(images)))
 
     def _uniform_gradients(self, logits: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-        loss = -(logits / self.config.temperature).log_softmax(dim=1).sum(dim=1).mean()  # (1)
+        loss = -(pixels(logits) / self.config.temperature).log_softmax(dim=1).sum(dim=1).mean()  # (1)
         return list(torch.autograd.grad(loss, parameters, retain_graph=True, materialize_grads=True))
 
     @torch.no_grad()
@@ -103,17 +104,20 @@ class Palm(Adapter, name="palm"):
         weights = torch.stack([ratio.mean() for ratio in ratios])  # (5)
         self.layer_weights.copy_(torch.where(selected, weights, self.layer_weights))
 
-    def _loss(self, logits: Tensor, augmented_logits: Tensor | None) -> Tensor:
+    def _loss(self, align: Align | None, logits: Tensor, augmented_logits: Tensor | None) -> Tensor:
+        logits = pixels(logits)
         entropies = entropy(logits, reduction="none")
         certain = masked_mean(entropies, entropies < self.config.entropy_threshold)
         assert augmented_logits is not None
-        consistency: Tensor = self.config.consistency_weight * soft_cross_entropy(logits, augmented_logits)
-        return certain + consistency  # (6)
+        consistency = aligned_mean(soft_cross_entropy, logits, augmented_logits, align)
+        weighted: Tensor = self.config.consistency_weight * consistency
+        return certain + weighted  # (6)
 
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
         """Predict, weigh the tensors by the change of their sensitivity, and take one step."""
         parameters: list[Tensor] = [*self.trainable_parameters()]
-        result = self.two_pass(parameters, images, plan.augment, self._loss, self._uniform_gradients)
+        loss = partial(self._loss, plan.align)
+        result = self.two_pass(parameters, images, plan.augment, loss, self._uniform_gradients)
         self._update_layer_weights(result.probe)
         if self.config.weight_decay:
             result.summands.append(list(torch._foreach_mul(parameters, self.config.weight_decay)))

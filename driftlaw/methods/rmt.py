@@ -53,6 +53,7 @@ class Rmt(Adapter, name="rmt"):
     paper = "Robust mean teacher for continual and gradual test-time adaptation, CVPR 2023"
     needs_train_data = True
     adapts = "all parameters"
+    classification_only = "RMT compares features of whole images with class prototypes"
     forward_cost, backward_cost = 4, 6
 
     class Config(BatchStatsSettings):

@@ -6,9 +6,9 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput
+from driftlaw.base import Adapter, AugmentationSettings, Plan, StepOutput
 from driftlaw.base.model_copy import num_classes
-from driftlaw.components.augment import AugmentParams, augment
+from driftlaw.components.augment import aligned, draw_augmentation
 from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.components.features import find_head
 from driftlaw.components.losses import soft_likelihood_ratio, symmetric_cross_entropy
@@ -16,6 +16,7 @@ from driftlaw.components.optimizers import make_optimizer, minimize_step
 from driftlaw.components.parameters import adapt_layers
 from driftlaw.components.prior import correct_prior
 from driftlaw.components.sample_weights import diversity_certainty_weights, update_mean_probabilities
+from driftlaw.dense import pixels
 
 NORM_SCALARS_OF_VIT_B = 38_400  # scale and shift of all LayerNorm layers, for which q of CMF was chosen
 
@@ -35,7 +36,8 @@ class Roid(Adapter, name="roid"):
         (8)  y·K·π̃, π̃ = (π + s)/(1 + s·K), π = mean p, s = max(1/n, 1/K)/max π
 
     Gradients flow through both sides of (5) and not through w. BatchNorm layers use batch statistics; the second pass
-    has statistics of its own. The returned logits are (8), from before the update. For classification, (n, classes).
+    has statistics of its own. The returned logits are (8), from before the update. For logits per pixel, weights and n
+    are of pixels, and the second pass leaves out images without a kept pixel.
 
     **Differences from the paper:** as in the released code, the prior correction multiplies logits and not
     probabilities. The factor K, which the released code lacks, keeps the scale of the logits and does not change the
@@ -52,7 +54,7 @@ class Roid(Adapter, name="roid"):
     adapts = "scale and shift of norm layers"
     forward_cost, backward_cost = 1.5, 1.5
 
-    class Config(BatchStatsSettings):
+    class Config(AugmentationSettings):
         """Settings of ROID; the defaults are those for CIFAR-10-C."""
 
         learning_rate: PositiveFloat = 1e-3
@@ -95,21 +97,30 @@ class Roid(Adapter, name="roid"):
 
     def draw(self, images: Tensor) -> Plan:
         """Draw the augmentation."""
-        return Plan(host=AugmentParams.from_generator(self.generator) if self.config.consistency else None)
+        if not self.config.consistency:
+            return Plan()
+        return Plan(host=draw_augmentation(images, self.generator, self.dense_augmentation(images), sharp=True))
 
     def update(self, images: Tensor, plan: Plan) -> StepOutput:
         """Predict, take one step on the weighted loss, and pull the parameters to the anchor."""
         config, logits = self.config, self.model(images)
-        weights = torch.ones_like(logits[:, 0])
+        rows = pixels(logits)
+        weights = torch.ones_like(rows[:, 0])
         if config.weighting:
-            weights = diversity_certainty_weights(logits, self.mean_probabilities, config.temperature)  # (1), (2)
-        update_mean_probabilities(self.mean_probabilities, logits, config.probability_momentum)  # (3)
+            weights = diversity_certainty_weights(rows, self.mean_probabilities, config.temperature)  # (1), (2)
+        update_mean_probabilities(self.mean_probabilities, rows, config.probability_momentum)  # (3)
         kept = weights > 0
-        loss = (weights * soft_likelihood_ratio(logits, config.clip, reduction="none")).sum()  # (4)
+        loss = (weights * soft_likelihood_ratio(rows, config.clip, reduction="none")).sum()  # (4)
         if config.consistency:
-            augmented_logits = self.model(augment(images[kept], plan.host, sharp=True))
-            loss = loss + (weights[kept] * symmetric_cross_entropy(logits[kept], augmented_logits, "none")).sum()  # (5)
-        minimize_step(loss / (config.batch_size or len(images)), self.optimizer)  # (6)
+            of_images = kept.view(len(images), -1)
+            shown = of_images.any(dim=1)  # images with a kept pixel
+            augmented_logits, visible = aligned(self.model(plan.host(images[shown])), plan.host.align)
+            again = of_images[shown].flatten()
+            losses = symmetric_cross_entropy(rows[kept], pixels(augmented_logits)[again], "none")  # (5)
+            factors = weights[kept] if visible is None else weights[kept] * visible[again]
+            loss = loss + (factors * losses).sum()
+        count = (config.batch_size or len(images)) * (len(rows) // len(images))
+        minimize_step(loss / count, self.optimizer)  # (6)
         parameters = [value.detach() for value in self.trainable_parameters()]
         torch._foreach_lerp_(parameters, self.anchor(parameters), config.source_pull)  # (7)
         logits = correct_prior(logits.detach()) if config.prior_correction else logits.detach()  # (8)

@@ -54,6 +54,7 @@ class Rotta(Adapter, name="rotta"):
     paper = "Robust test-time adaptation in dynamic scenarios, CVPR 2023"
     adapts = "scale and shift of norm layers, BatchNorm statistics"
     updates_running_stats = True
+    classification_only = "RoTTA keeps images by the class that is predicted for each of them"
     forward_cost, backward_cost = 3, 1
     seen: Tensor
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from driftlaw.datasets.image_folder import CROP, resize_and_crop
+from driftlaw.errors import UsageError
 from driftlaw.serving.settings import RequestError, ServerSettings
 
 Array = npt.NDArray[Any]
@@ -107,6 +108,15 @@ def check_count(count: int, settings: ServerSettings) -> None:
     """Raise RequestError if a request has no images, or too many."""
     if not 1 <= count <= settings.max_images:
         raise RequestError(422, f"The request has {count} images. Expected 1 to {settings.max_images}.")
+
+
+def expect_one_class(logits: Any) -> None:
+    """Raise if a model returns logits per pixel, for which there is no answer yet."""
+    if logits.ndim != 2:
+        raise UsageError(
+            f"The model returned logits per pixel, of shape {tuple(logits.shape)}. The server and 'driftlaw watch' "
+            "need one prediction per image, (n, classes). Call driftlaw.adapt(model) in your own code instead."
+        )
 
 
 def describe_logits(logits: Array, class_names: list[str]) -> list[dict[str, Any]]:

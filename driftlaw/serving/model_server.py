@@ -13,7 +13,7 @@ import torch
 from driftlaw.base import Adapter
 from driftlaw.guard.snapshots import SnapshotFolder
 from driftlaw.serving.batcher import Answer, Batcher, Job, deadline_error
-from driftlaw.serving.decoding import describe_logits
+from driftlaw.serving.decoding import describe_logits, expect_one_class
 from driftlaw.serving.settings import RequestError, ServerSettings
 from driftlaw.serving.status import Event, Status, Thumbnail, data_uri, make_series
 
@@ -46,6 +46,7 @@ class ModelServer:
         for adapter in adapters.values():  # the first prediction, which is slower, before the first request
             device = next((value.device for value in adapter.model.parameters()), None)
             logits = adapter.predict(torch.zeros(2, 3, image_size, image_size, device=device))
+            expect_one_class(logits)
         numbers = [str(index) for index in range(logits.shape[1])]
         self.class_names = list(class_names) if len(class_names) == len(numbers) else numbers
         self.batchers = {owner: Batcher(adapter, settings) for owner, adapter in adapters.items()}

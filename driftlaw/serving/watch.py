@@ -19,6 +19,7 @@ from driftlaw.hardware import to_device
 from driftlaw.records import RecordWriter
 from driftlaw.records.jsonl import Line, iter_lines
 from driftlaw.records.writer import hash_lines
+from driftlaw.serving.decoding import expect_one_class
 from driftlaw.serving.image_sources import Arrival, FolderSource, VideoSource
 
 ImageSource = FolderSource | VideoSource
@@ -167,6 +168,7 @@ class Watch:
     def _predict(self, batch: Sequence[Arrival]) -> list[Line]:
         number, lines = self._next_batch, []
         logits, events = self._step([arrival.pixels for arrival in batch if arrival.pixels is not None], number)
+        expect_one_class(logits)
         finite = logits.amax(1).isfinite().tolist()  # -inf is a legal logit of a class that is ruled out
         confidences, classes = (values.tolist() for values in logits.float().softmax(1).max(1))
         for arrival, usable, index, confidence in zip(batch, finite, classes, confidences, strict=True):

@@ -23,8 +23,11 @@ class Check(Protocol):
 
     __name__: str
 
-    def __call__(self, method: Method, settings: Mapping[str, Any] | None = None) -> None:
-        """Raise ``CheckFailed`` with a reason, or pass on the exception that the method raised."""
+    def __call__(self, method: Method, settings: Mapping[str, Any] | None = None, *, dense: bool = False) -> None:
+        """Raise ``CheckFailed`` with a reason, or pass on the exception that the method raised.
+
+        With ``dense`` the model returns logits per pixel.
+        """
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,8 @@ class CheckResult:
 
 def _as_check(function: Callable[[MethodUnderTest], None]) -> Check:
     @functools.wraps(function)
-    def check(method: Method, settings: Mapping[str, Any] | None = None) -> None:
-        function(MethodUnderTest.create(method, settings))
+    def check(method: Method, settings: Mapping[str, Any] | None = None, *, dense: bool = False) -> None:
+        function(MethodUnderTest.create(method, settings, dense=dense))
 
     del check.__wrapped__  # inspect.signature would show the inner function's arguments
     return check

@@ -23,22 +23,39 @@ SIZE = 16
 
 @dataclass(frozen=True)
 class MethodUnderTest:
-    """A method and its settings, from which the checks create adapters around small models."""
+    """A method and its settings, from which the checks create adapters around small models.
+
+    Attributes:
+        kind: the method.
+        config: its settings.
+        dense: whether the models return logits per pixel.
+    """
 
     kind: type[Adapter]
     config: Settings
+    dense: bool = False
 
     @classmethod
-    def create(cls, method: Method, settings: Mapping[str, Any] | None = None) -> MethodUnderTest:
+    def create(
+        cls, method: Method, settings: Mapping[str, Any] | None = None, *, dense: bool = False
+    ) -> MethodUnderTest:
         """Find the method and validate its settings. Without other settings, every batch is an update."""
         kind = find_method(method)
         defaults = {"statistics": "batch"} if issubclass(kind.Config, BatchStatsSettings) else {}
-        return cls(kind, parse(kind.Config, defaults | dict(settings or {}), where=f"method {kind.name}"))
+        return cls(kind, parse(kind.Config, defaults | dict(settings or {}), where=f"method {kind.name}"), dense)
+
+    def model(self) -> nn.Module:
+        """Return a new small model."""
+        return tiny_dense_model() if self.dense else tiny_model()
+
+    def logits_shape(self, count: int) -> tuple[int, ...]:
+        """Return the shape of the logits of that model for a number of images."""
+        return (count, CLASSES, SIZE // 2, SIZE // 2) if self.dense else (count, CLASSES)
 
     def adapter(self, model: nn.Module | None = None, *, seed: int = 0, config: Settings | None = None) -> Adapter:
-        """Return a new adapter around ``model``, or around a tiny Wide ResNet if None."""
+        """Return a new adapter around ``model``, or around a small model if None."""
         train_data = SyntheticDataset() if self.kind.needs_train_data else None
-        return self.kind(model or tiny_model(), config or self.config, seed=seed, train_data=train_data)
+        return self.kind(model or self.model(), config or self.config, seed=seed, train_data=train_data)
 
     def adapter_after(self, steps: int = 3) -> Adapter:
         """Return a new adapter that has run batches 0, 1, …, steps - 1."""
@@ -61,9 +78,26 @@ def tiny_model() -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = build_model("wrn_10_1", num_classes=CLASSES)
+    return _with_statistics(model, model.head)  # type: ignore[arg-type]
+
+
+def tiny_dense_model() -> nn.Module:
+    """Return a model of three convolutions whose logits (n, 4, 8, 8) are at half the resolution of the images.
+
+    Its weights are the same every time. About half of its predictions are confident, as those of ``tiny_model``.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        first, second = nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.Conv2d(8, 8, 3, padding=1, bias=False)
+        head = nn.Conv2d(8, CLASSES, 1)
+        model = nn.Sequential(first, nn.BatchNorm2d(8), nn.ReLU(), second, nn.BatchNorm2d(8), nn.ReLU(), head)
+    return _with_statistics(model, head)
+
+
+def _with_statistics(model: nn.Module, head: nn.Linear | nn.Conv2d) -> nn.Module:
     norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
     with torch.no_grad():
-        model.head.weight *= 16  # type: ignore[union-attr, operator]
+        head.weight *= 16
         for momentum in (1.0, norms[0].momentum):  # 1.0: take the statistics of the one batch
             for layer in norms:
                 layer.momentum = momentum

@@ -18,7 +18,6 @@ from driftlaw.testing.fixtures import (
     make_images,
     model_without_norm_layers,
     run_batches,
-    tiny_model,
 )
 from driftlaw.testing.snapshots import same, state_of
 
@@ -35,17 +34,17 @@ def declares_metadata(method: MethodUnderTest) -> None:
 
 
 def logits_and_diagnostics_are_valid(method: MethodUnderTest) -> None:
-    """Logits are (n, classes), finite, detached, in the model's dtype; diagnostics are numbers or labelled vectors."""
+    """Logits have the model's shape and dtype, are finite and detached; diagnostics are numbers or labelled vectors."""
     adapter = method.adapter()
     for index in range(3):
         output = adapter.step(make_images(index))
         expect(isinstance(output, StepOutput), f"update() returned a {type(output).__name__}, expected a StepOutput.")
         # The adapter replaced logits that were not finite.
         expect("not finite" not in adapter._warned, "Logits contain NaN or infinite values.")
-        _expect_logits(output.logits)
+        _expect_logits(output.logits, method.logits_shape(BATCH))
         _expect_diagnostics(adapter, output)
-    _expect_logits(adapter(make_images(3)))
-    _expect_logits(adapter.predict(make_images(3)))
+    _expect_logits(adapter(make_images(3)), method.logits_shape(BATCH))
+    _expect_logits(adapter.predict(make_images(3)), method.logits_shape(BATCH))
 
 
 def predicts_before_update(method: MethodUnderTest) -> None:
@@ -96,7 +95,7 @@ def single_image_works_or_is_rejected(method: MethodUnderTest) -> None:
         expect(bool(str(error)), "A batch of one image was rejected with an empty message.")
         expect_same(before, state_of(adapter), "A batch of one image was rejected, but changed {}.")
     else:
-        _expect_logits(logits, 1)
+        _expect_logits(logits, method.logits_shape(1))
 
 
 def model_without_norm_layers_works_or_is_rejected(method: MethodUnderTest) -> None:
@@ -107,7 +106,7 @@ def model_without_norm_layers_works_or_is_rejected(method: MethodUnderTest) -> N
         expect(bool(str(error)), "A model without normalisation layers was rejected with an empty message.")
     else:
         for logits in results:
-            _expect_logits(logits)
+            _expect_logits(logits, (BATCH, CLASSES))
 
 
 def rejects_invalid_input(method: MethodUnderTest) -> None:
@@ -123,9 +122,9 @@ def rejects_invalid_input(method: MethodUnderTest) -> None:
 
 def supports_float64(method: MethodUnderTest) -> None:
     """A float64 model is adapted in float64."""
-    adapter = method.adapter(tiny_model().double())
+    adapter, shape = method.adapter(method.model().double()), method.logits_shape(BATCH)
     for index in range(2):
-        _expect_logits(adapter(make_images(index, dtype=torch.float64)), dtype=torch.float64)
+        _expect_logits(adapter(make_images(index, dtype=torch.float64)), shape, torch.float64)
     changed = [name for name, value in adapter.model.named_parameters() if value.dtype != torch.float64]
     expect_none(changed, "Parameters of a float64 model changed their dtype: {}.")
 
@@ -137,10 +136,10 @@ def _steps_within(context: AbstractContextManager[Any], adapter: Adapter) -> dic
     return {"logits": logits + run_batches(adapter, range(2, 3)), "state": state_of(adapter)}
 
 
-def _expect_logits(logits: Tensor, count: int = BATCH, dtype: torch.dtype = torch.float32) -> None:
+def _expect_logits(logits: Tensor, expected: tuple[int, ...], dtype: torch.dtype = torch.float32) -> None:
     expect(isinstance(logits, Tensor), f"The result is a {type(logits).__name__}, expected a tensor of logits.")
     shape = tuple(logits.shape)
-    expect(shape == (count, CLASSES), f"Logits have shape {shape}, expected {(count, CLASSES)}: one row per image.")
+    expect(shape == expected, f"Logits have shape {shape}, expected {expected}, as those of the model.")
     expect(logits.dtype == dtype, f"Logits are {logits.dtype}, expected the model's dtype {dtype}.")
     expect(not logits.requires_grad, "Logits require grad. Detach them.")
     expect(bool(logits.isfinite().all()), "Logits contain NaN or infinite values.")

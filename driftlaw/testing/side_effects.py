@@ -11,13 +11,13 @@ from torch import nn
 
 from driftlaw.evaluation import run
 from driftlaw.testing.expect import expect, expect_none, expect_same
-from driftlaw.testing.fixtures import MethodUnderTest, TinyStream, make_images, run_batches, tiny_model
+from driftlaw.testing.fixtures import MethodUnderTest, TinyStream, make_images, run_batches
 from driftlaw.testing.snapshots import attributes_of, differences, model_state, same, state_of
 
 
 def input_and_model_are_unchanged(method: MethodUnderTest) -> None:
     """The images and the caller's model (values, gradients, modes, requires_grad) are not changed."""
-    model = tiny_model().train()
+    model = method.model().train()
     weight, bias = list(model.parameters())[-2:]
     bias.requires_grad_(False)
     weight.grad = torch.ones_like(weight)
@@ -110,7 +110,7 @@ def predict_has_no_side_effects(method: MethodUnderTest) -> None:
 
 def leaves_no_gradients(method: MethodUnderTest) -> None:
     """After a step every .grad is None, on the adapter and on the caller's model."""
-    model = tiny_model()
+    model = method.model()
     adapter = method.adapter(model)
     for index in range(2):
         adapter(make_images(index))

@@ -136,7 +136,8 @@ def test_the_hooks_of_the_callers_model_are_kept():
     [
         (tiny_model(), 4),
         (nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 5, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()), 5),
-        (nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()), None),
+        (nn.Sequential(nn.Conv2d(3, 8, 3), nn.ConvTranspose2d(8, 6, 2, 2)), 6),  # no linear layer: a U-Net
+        (nn.Sequential(nn.Linear(16, 16), nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()), None),
         (nn.Flatten(), None),
     ],
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from driftlaw.components.augment import JITTER, AugmentParams, augment
+from driftlaw.components.augment import JITTER, AugmentParams, augment, draw_augmentation, move_back
 from tests.reference.augmentation import reference_augment, reference_sharp_augment
 
 
@@ -68,3 +70,34 @@ def test_images_with_one_channel_keep_one_channel():
     augmented = augment(images, random_params())
     assert augmented.shape == images.shape
     assert not torch.equal(augmented, images)
+
+
+@pytest.mark.parametrize("resolution", [(48, 64), (12, 16)], ids=["full", "a quarter"])
+@pytest.mark.parametrize("flip", [False, True])
+def test_predictions_of_moved_images_are_moved_back(flip, resolution):
+    # The prediction is the coordinate of what is seen, for which bilinear sampling is exact away from the border.
+    y, x = torch.meshgrid(torch.linspace(0, 1, 48), torch.linspace(0, 1, 64), indexing="ij")
+    images = torch.stack([y, x, x]).double()[None]
+    params = AugmentParams((), degrees=12.0, shift=(0.05, -0.04), scale=1.08, sigma=0.5, flip=flip, noise_seed=0)
+    seen = augment(images, params, sharp=True)
+    augmented, expected = (torch.nn.functional.interpolate(each, resolution, mode="area") for each in (seen, images))
+    moved, visible = move_back(augmented, params, images.shape[2:])
+    error, visible = (moved - expected).abs().amax((0, 1)), visible.view(resolution)
+    inside = tuple(slice(side // 4, -side // 4) for side in resolution)
+    assert error[inside].max() < 1e-6
+    assert visible[inside].all()
+    assert not visible.all()
+    assert error[~visible].min() > 1e-3
+    assert error[visible].max() < 0.05
+
+
+def test_photometric_augmentation_of_dense_predictions_moves_nothing():
+    images = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    free, photometric = (torch.Generator().manual_seed(5) for _ in range(2))
+    expected = draw_augmentation(images, free, None).params
+    drawn = draw_augmentation(images, photometric, "photometric")
+    assert drawn.params == dataclasses.replace(expected, degrees=0.0, shift=(0.0, 0.0), scale=1.0, flip=False)
+    assert drawn.align is None
+    assert torch.equal(free.get_state(), photometric.get_state())
+    still = dataclasses.replace(drawn, params=dataclasses.replace(drawn.params, jitter=()), sharp=True)
+    torch.testing.assert_close(still(images), images, rtol=0, atol=1e-5)

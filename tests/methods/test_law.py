@@ -333,7 +333,8 @@ def test_without_batch_norm_the_rate_follows_the_size_of_the_weights():
 
 
 def test_an_unknown_number_of_classes_counts_as_ten():
-    model = nn.Sequential(nn.Conv2d(3, 12, 3), nn.BatchNorm2d(12), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    layers = [nn.Linear(8, 8), nn.Conv2d(3, 12, 3), nn.BatchNorm2d(12), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    model = nn.Sequential(*layers)
     with pytest.warns(UserWarning, match="number of classes is unknown"):
         config = driftlaw.adapt(model).config
     assert (config.learning_rate, config.consistency_weight) == (1e-3, 0.1)

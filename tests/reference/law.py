@@ -106,7 +106,7 @@ class ReferenceLaw:
     def _squared_scores(self, images: Tensor) -> dict[str, Tensor]:
         if self.settings["fisher"] == "per_sample":
             return self._per_sample(images)
-        scores = self._gradients(_pseudo_label_nll(self.model(images)))  # Eq. 2
+        scores = self._gradients(_pseudo_label_nll(self.rows(self.model(images))))  # Eq. 2
         if self.settings["compat"] == "released_2024":
             scores = {name: scores[name] + self.stale[name] for name in scores}
         return {name: score * score for name, score in scores.items()}
@@ -125,7 +125,7 @@ class ReferenceLaw:
             norm.running_var = values.var(dim=(0, 2, 3), unbiased=False)
         total = {name: torch.zeros_like(value) for name, value in self.trainable.items()}
         for image in images:
-            scores = self._gradients(_pseudo_label_nll(self.model(image[None])))
+            scores = self._gradients(_pseudo_label_nll(self.rows(self.model(image[None]))))
             for name, score in scores.items():
                 total[name] += score * score / len(images)
         for norm in norms:
@@ -164,14 +164,25 @@ class ReferenceLaw:
         augmented_logits = logits if augmented is None else self.model(augmented)
         consistency_weight = 0.0 if augmented is None else self.settings["consistency_weight"]
         loss = torch.zeros((), dtype=images.dtype)
-        for row, augmented_row in zip(logits, augmented_logits, strict=True):
+        rows, pairs = self.rows(logits), self.pairs(logits, augmented_logits)
+        for row in rows:
+            p = softmax(row)
+            for label in range(len(p)):
+                loss = loss - p[label] * p[label].log() / len(rows)
+        for row, augmented_row in pairs:
             p, q = softmax(row), softmax(augmented_row)
             target = p.detach() if self.settings["detach_target"] else p
             for label in range(len(p)):
-                loss = loss - p[label] * p[label].log() / len(images)
-                consistency = -target[label] * q[label].log() / len(images)
-                loss = loss + consistency_weight * consistency
+                loss = loss - consistency_weight * target[label] * q[label].log() / len(pairs)
         return self._gradients(loss)
+
+    def rows(self, logits: Tensor) -> list[Tensor]:
+        """Return the logits of every image."""
+        return list(logits)
+
+    def pairs(self, logits: Tensor, augmented_logits: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Return the logits of every image and of its augmentation."""
+        return list(zip(logits, augmented_logits, strict=True))
 
     def _adam_direction(self, name: str, gradient: Tensor) -> Tensor:
         """Return Adam's direction with β = (0.9, 0.999) and ε = 1e-8, with moments of this batch or kept ones."""
@@ -183,9 +194,9 @@ class ReferenceLaw:
         return (first / (1 - 0.9**step)) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
 
 
-def _pseudo_label_nll(logits: Tensor) -> Tensor:
+def _pseudo_label_nll(rows: list[Tensor]) -> Tensor:
     """Return the mean negative log-likelihood of the predicted labels."""
-    total = torch.zeros((), dtype=logits.dtype)
-    for row in logits:
+    total = torch.zeros((), dtype=rows[0].dtype)
+    for row in rows:
         total = total - softmax(row)[int(row.argmax())].log()
-    return total / len(logits)
+    return total / len(rows)
