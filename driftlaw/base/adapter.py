@@ -257,7 +257,7 @@ class Adapter(SafeSteps, ABC):
 
     @run_eagerly
     def predict(self, images: Tensor, *, whole: bool = False) -> Tensor:
-        """Return logits (n, classes), or (n, classes, h, w), without updating the model; the arguments are those of ``step``."""
+        """Return logits (n, classes), or (n, classes, h, w), without updating the model; arguments as in ``step``."""
         with self._lock, torch.no_grad():
             batch, own = self._gather(images, whole)
             batch = self.inputs.to_unit(batch, self.model)
