@@ -14,7 +14,6 @@ from driftlaw.reports.tables import make_run_row
 
 KEY_LINE: str = fmt.LABELS["captions"]["errors"]
 PAGE_KEY_LINE: str = fmt.LABELS["captions"]["errors_page"]
-IOU_KEY: str = fmt.LABELS["captions"]["iou"]
 COST_KEY: str = fmt.LABELS["captions"]["cost"]
 
 ColumnGroup = tuple[Sequence[Column], Callable[[ResultRow], Sequence[Cell | str]]]
@@ -197,8 +196,8 @@ def metrics_table(table: ResultTable, names: Sequence[str]) -> Table:
     return _fill("Additional metrics", table, _metrics(names))
 
 
-def iou_tables(table: ResultTable) -> list[Table]:
-    """Return mean IoU by domain and IoU by class of every row; empty without label maps."""
+def iou_tables(table: ResultTable) -> list[tuple[Table, Note]]:
+    """Return mean IoU by domain and IoU by class of every row, with captions; empty without label maps."""
     means = {row: iou_means(row) for row in table.rows}
     tables = []
     for key, title in (("mean_iou_by_domain", "Mean IoU by domain, %"), ("iou_by_class", "IoU by class, %")):
@@ -210,7 +209,8 @@ def iou_tables(table: ResultTable) -> list[Table]:
             return [fmt.error_text(values.get(name)) for name in names] + [column_text(row, "miou") for _ in last]
 
         if names:
-            tables.append(_fill(title, table, ([*map(Column, names), *last], cells)))
+            filled = _fill(title, table, ([*map(Column, names), *last], cells))
+            tables.append((filled, Note(fmt.LABELS["captions"][key], "caption")))
     return tables
 
 
