@@ -115,6 +115,9 @@ def test_list_datasets():
         "cifar10",
         "cifar100",
         "imagenet",
+        "camvid",
+        "cityscapes",
+        "acdc",
         "folder:PATH",
         "shards:PATTERN",
     ]
