@@ -15,6 +15,8 @@ from driftlaw.datasets.label_maps import LabelMapImages
 from driftlaw.datasets.protocol import REQUIRED_ATTRIBUTES, ArrayImages, ImageDataset, content_sha256
 from driftlaw.datasets.registry import ARCHIVES, DATASETS, ArchiveInfo, DatasetInfo
 from driftlaw.datasets.segmentation import load_label_maps, open_label_folder
+from driftlaw.datasets.shapes import NAME as SHAPES
+from driftlaw.datasets.shapes import ArrayLabelMaps, generate_shapes
 from driftlaw.datasets.shards import ShardImages
 from driftlaw.errors import DataError, UsageError, unknown_name, warn_user
 
@@ -48,7 +50,7 @@ def list_datasets() -> list[DatasetInfo]:
     """Return descriptions of all datasets that ``load_dataset`` can load.
 
     >>> [info.name for info in list_datasets()]
-    ['cifar10-embedded', 'cifar10', 'cifar100', 'imagenet', 'camvid', 'cityscapes', 'acdc', 'folder:PATH', 'shards:PATTERN']
+    ['cifar10-embedded', 'cifar10', 'cifar100', 'imagenet', 'shapes', 'camvid', 'cityscapes', 'acdc', 'folder:PATH', 'shards:PATTERN']
     """
     return list(DATASETS.values())
 
@@ -70,7 +72,7 @@ def load_dataset(
     data_dir: str | os.PathLike[str] | None = None,
     split: str = "test",
     size: tuple[int, int] | None = None,
-) -> ArrayImages | FolderImages | ShardImages | LabelMapImages:
+) -> ArrayImages | FolderImages | ShardImages | LabelMapImages | ArrayLabelMaps:
     """Return a dataset that is stored on this machine.
 
     >>> dataset = load_dataset("cifar10-embedded")
@@ -106,6 +108,8 @@ def load_dataset(
         return ShardImages(name.removeprefix(SHARDS_PREFIX), data_dir=data_dir)
     if name == EMBEDDED:
         return read_embedded()
+    if name == SHAPES:
+        return generate_shapes(split)
     return _load_imagenet(info, folder, split) if info.in_class_folders else _load_cifar(info, folder, split)
 
 

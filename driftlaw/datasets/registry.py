@@ -15,6 +15,7 @@ from driftlaw.datasets.embedded import NAME as EMBEDDED
 from driftlaw.datasets.folder_archive import corruptions_in
 from driftlaw.datasets.imagenet import find_imagenet
 from driftlaw.datasets.segmentation import find_label_maps
+from driftlaw.datasets.shapes import NAME as SHAPES
 
 LABELS = "labels.npy"
 """File with the labels of an archive in the CIFAR-10-C layout."""
@@ -116,7 +117,7 @@ class DatasetInfo:
     def is_present(self, data_dir: str | os.PathLike[str] | None = None) -> bool:
         """Return True if all splits can be read on this machine; for ImageNet, if the test images can."""
         if self.layout is None and not self.in_class_folders and not self.label_maps:
-            return self.name == EMBEDDED
+            return self.name in (EMBEDDED, SHAPES)
         splits = ("test",) if self.in_class_folders or self.label_maps else self.splits
         return all(self.find(split, data_dir) is not None for split in splits)
 

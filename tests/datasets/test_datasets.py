@@ -115,6 +115,7 @@ def test_list_datasets():
         "cifar10",
         "cifar100",
         "imagenet",
+        "shapes",
         "camvid",
         "cityscapes",
         "acdc",
