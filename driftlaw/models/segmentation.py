@@ -33,6 +33,7 @@ class FeaturePyramid(nn.Module):
         else:
             raise UsageError(f"The encoder is a {type(encoder).__name__}. Expected a ResNet or a Wide ResNet.")
         channels = min(MAX_CHANNELS, sizes[-1] // 4)
+        self.normalize, encoder.normalize = encoder.normalize, nn.Identity()  # type: ignore[assignment]
         self.encoder = encoder
         self.lateral = nn.ModuleList(_convolution(size, channels, 1) for size in sizes)
         self.smooth = _convolution(channels, channels, 3)
@@ -40,13 +41,13 @@ class FeaturePyramid(nn.Module):
 
     def stages(self, images: Tensor) -> list[Tensor]:
         """Map images (n, 3, h, w) in [0, 1] to the features of every stage of the encoder."""
-        encoder, features = self.encoder, []
+        encoder, images, features = self.encoder, self.normalize(images), []
         if isinstance(encoder, ResNet):
-            hidden = encoder.maxpool(F.relu(encoder.bn1(encoder.conv1(encoder.normalize(images)))))
+            hidden = encoder.maxpool(F.relu(encoder.bn1(encoder.conv1(images))))
             modules = [encoder.layer1, encoder.layer2, encoder.layer3, encoder.layer4]
         else:
             assert isinstance(encoder, WideResNet)
-            hidden, modules = encoder.conv(encoder.normalize(images)), list(encoder.stages)  # type: ignore[arg-type]
+            hidden, modules = encoder.conv(images), list(encoder.stages)  # type: ignore[arg-type]
         for module in modules:
             hidden = module(hidden)
             features.append(hidden)
