@@ -25,7 +25,7 @@ BENCHMARKS = ["cifar10-c", "cifar10-c-wrn40", "cifar100-c", "imagenet-c"]
 def test_methods_and_their_settings_are_valid(name):
     preset = read_preset(name)
     expected = {"title", "methods"} | (set() if name in OVERLAYS else {"stream", "model"})
-    extra = {"step"} if name in BENCHMARKS else {"default_methods"} if name in ("embedded", "shapes") else set()
+    extra = {"default_methods"} if name in ("embedded", "shapes") else set() if name in OVERLAYS else {"step"}
     assert set(preset) == expected | extra
     assert set(preset.get("default_methods", [])) <= set(preset["methods"])
     assert preset["title"]
