@@ -49,8 +49,8 @@ SHARDS_PREFIX = "shards:"
 def list_datasets() -> list[DatasetInfo]:
     """Return descriptions of all datasets that ``load_dataset`` can load.
 
-    >>> [info.name for info in list_datasets()]
-    ['cifar10-embedded', 'cifar10', 'cifar100', 'imagenet', 'shapes', 'camvid', 'cityscapes', 'acdc', 'folder:PATH', 'shards:PATTERN']
+    >>> [info.name for info in list_datasets()][:6]
+    ['cifar10-embedded', 'cifar10', 'cifar100', 'imagenet', 'shapes', 'camvid']
     """
     return list(DATASETS.values())
 

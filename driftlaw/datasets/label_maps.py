@@ -120,49 +120,43 @@ class LabelMapImages:
         return files_sha256(self._folder, [*self.image_files, *self.label_files])
 
 
-def decode_indices(classes: Mapping[int, int]) -> Decoder:
-    """Return a decoder of images with one number per pixel.
+def decode_indices(classes: Mapping[int, int], image: Image.Image) -> Pixels:
+    """Return the label map of an image with one number per pixel.
 
     Args:
         classes: The class of every number that may occur; ``NO_CLASS`` for pixels without a class.
+        image: An 8-bit image.
     """
+    if image.mode not in ("L", "P"):
+        raise ValueError(f"found an image of mode {image.mode}; expected 8-bit class indices, mode L or P.")
     table = np.full(256, -1, np.int16)
     table[list(classes)] = list(classes.values())
-
-    def decode(image: Image.Image) -> Pixels:
-        if image.mode not in ("L", "P"):
-            raise ValueError(f"found an image of mode {image.mode}; expected 8-bit class indices, mode L or P.")
-        numbers = np.asarray(image)
-        labels = table[numbers]
-        if (labels < 0).any():
-            found = ", ".join(map(str, np.unique(numbers[labels < 0])[:5].tolist()))
-            expected = ", ".join(map(str, sorted(classes)))
-            raise ValueError(f"found the class index {found}; expected {expected}. Correct ignore_index or the file.")
-        decoded: Pixels = labels.astype(np.uint8)
-        return decoded
-
-    return decode
+    numbers = np.asarray(image)
+    labels = table[numbers]
+    if (labels < 0).any():
+        found = ", ".join(map(str, np.unique(numbers[labels < 0])[:5].tolist()))
+        expected = ", ".join(map(str, sorted(classes)))
+        raise ValueError(f"found the class index {found}; expected {expected}. Correct ignore_index or the file.")
+    decoded: Pixels = labels.astype(np.uint8)
+    return decoded
 
 
-def decode_colors(classes: Mapping[tuple[int, int, int], int]) -> Decoder:
-    """Return a decoder of color images. Pixels of other colors have no class, as long as some pixels have one.
+def decode_colors(classes: Mapping[tuple[int, int, int], int], image: Image.Image) -> Pixels:
+    """Return the label map of a color image. Pixels of other colors have no class, as long as some pixels have one.
 
     Args:
         classes: The class of every color (red, green, blue); ``NO_CLASS`` for pixels without a class.
+        image: A color image.
     """
     by_code = sorted((red << 16 | green << 8 | blue, label) for (red, green, blue), label in classes.items())
     codes, labels = (np.array(column) for column in zip(*by_code, strict=True))
-
-    def decode(image: Image.Image) -> Pixels:
-        pixels = np.asarray(image.convert("RGB")).astype(np.int32) @ np.array([1 << 16, 1 << 8, 1], np.int32)
-        nearest = np.searchsorted(codes, pixels).clip(max=len(codes) - 1)
-        known = codes[nearest] == pixels
-        if not known.any():
-            raise ValueError("none of its colors is the color of a class. Put the official file there.")
-        decoded: Pixels = np.where(known, labels[nearest], NO_CLASS).astype(np.uint8)
-        return decoded
-
-    return decode
+    pixels = np.asarray(image.convert("RGB")).astype(np.int32) @ np.array([1 << 16, 1 << 8, 1], np.int32)
+    nearest = np.searchsorted(codes, pixels).clip(max=len(codes) - 1)
+    known = codes[nearest] == pixels
+    if not known.any():
+        raise ValueError("none of its colors is the color of a class. Put the official file there.")
+    decoded: Pixels = np.where(known, labels[nearest], NO_CLASS).astype(np.uint8)
+    return decoded
 
 
 def select_sequences(dataset: object, names: Sequence[str]) -> dict[str, npt.NDArray[np.int64]]:

@@ -4,12 +4,13 @@ import json
 import re
 import tomllib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from driftlaw import paths
 from driftlaw.datasets.image_files import SUFFIXES
 from driftlaw.datasets.image_folder import image_files, natural_key
-from driftlaw.datasets.label_maps import NO_CLASS, LabelMapImages, decode_colors, decode_indices
+from driftlaw.datasets.label_maps import NO_CLASS, Decoder, LabelMapImages, decode_colors, decode_indices
 from driftlaw.errors import DataError
 
 CLASSES_FILE = "classes.json"
@@ -44,7 +45,7 @@ def open_label_folder(folder: Path, split: str, size: Size = None) -> LabelMapIm
         if not label.is_file():
             raise DataError(f"The image {image} has no label map. Expected {label}.")
         frames.append((relative.parent.as_posix() if relative.parent.name else "all", image, label))
-    decode = decode_indices({**dict(enumerate(range(len(names)))), ignored: NO_CLASS})
+    decode = partial(decode_indices, {**dict(enumerate(range(len(names)))), ignored: NO_CLASS})
     origin = "images with label maps of a folder"
     return LabelMapImages(f"folder:{folder}", folder, frames, names, decode, split=split, origin=origin, size=size)
 
@@ -94,14 +95,13 @@ def load_label_maps(
         colors = {
             (red, green, blue): label for label, group in enumerate(table["colors"]) for red, green, blue in group
         }
-        decode = decode_colors({(0, 0, 0): NO_CLASS, **colors})
+        decode: Decoder = partial(decode_colors, {(0, 0, 0): NO_CLASS, **colors})
     elif encoding == "labelIds":
         classes = {number: label for label, number in enumerate(table["label_ids"])}
-        decode = decode_indices(dict.fromkeys([*range(max(classes) + 1), NO_CLASS], NO_CLASS) | classes)
+        decode = partial(decode_indices, dict.fromkeys([*range(max(classes) + 1), NO_CLASS], NO_CLASS) | classes)
     else:
-        decode = decode_indices(
-            dict(enumerate(range(len(class_names)))) | dict.fromkeys(table.get("ignored", [NO_CLASS]), NO_CLASS)
-        )
+        ignored = dict.fromkeys(table.get("ignored", [NO_CLASS]), NO_CLASS)
+        decode = partial(decode_indices, dict(enumerate(range(len(class_names)))) | ignored)
     origin = table["origin"]
     return LabelMapImages(name, folder, frames, class_names, decode, split=split, origin=origin, size=size)
 
