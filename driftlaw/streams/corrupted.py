@@ -64,9 +64,8 @@ class CorruptedStream(Stream):
                 f"from as dataset, and '{name}' as archive."
             )
         has_maps = hasattr(self.dataset, "label_maps")
-        in_order = (
-            not self.num_classes or has_maps or isinstance(self.dataset, ShardImages)
-        )  # such as frames of a video
+        # Such as frames of a video.
+        in_order = not self.num_classes or has_maps or isinstance(self.dataset, ShardImages)
         if in_order and "order" not in settings.model_fields_set:
             settings = settings.model_copy(update={"order": "as-is"})
         if (not self.num_classes or has_maps) and settings.order == "dirichlet":
