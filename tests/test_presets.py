@@ -16,6 +16,8 @@ PAPER_METHODS = {"source", "norm", "tent", "cotta", "adacontrast", "rmt", "gtta"
 OVERLAYS = ["fast"]
 """Presets that only change methods, to be combined with another preset."""
 COMPLETE = [name for name in list_presets() if name not in OVERLAYS]
+SEGMENTATION = {"shapes": 3, "camvid-c": 5, "camvid-dusk": 5, "acdc": 5}
+"""Presets for segmentation, and their severities."""
 BENCHMARKS = ["cifar10-c", "cifar10-c-wrn40", "cifar100-c", "imagenet-c"]
 
 
@@ -23,7 +25,7 @@ BENCHMARKS = ["cifar10-c", "cifar10-c-wrn40", "cifar100-c", "imagenet-c"]
 def test_methods_and_their_settings_are_valid(name):
     preset = read_preset(name)
     expected = {"title", "methods"} | (set() if name in OVERLAYS else {"stream", "model"})
-    extra = {"step"} if name in BENCHMARKS else {"default_methods"} if name == "embedded" else set()
+    extra = {"default_methods"} if name in ("embedded", "shapes") else set() if name in OVERLAYS else {"step"}
     assert set(preset) == expected | extra
     assert set(preset.get("default_methods", [])) <= set(preset["methods"])
     assert preset["title"]
@@ -37,11 +39,12 @@ def test_stream_and_weights_are_valid(name):
     preset = read_preset(name)
     stream = parse(StreamSettings, preset["stream"], where=name)
     assert dataset_info(stream.dataset).name == stream.dataset
-    assert (stream.schedule, stream.severity, stream.limit, stream.archive) == ("continual", 5, None, None)
+    schedule, severity = "recurring" if name == "acdc" else "continual", SEGMENTATION.get(name, 5)
+    assert (stream.schedule, stream.severity, stream.limit, stream.archive) == (schedule, severity, None, None)
     assert set(preset["model"]) == {"weights"}
     model, dash, trained_on = preset["model"]["weights"].partition("-")
     assert dash
-    assert trained_on in ("cifar10", "cifar100", "imagenet")
+    assert trained_on in ("cifar10", "cifar100", "imagenet", "shapes", "camvid", "camvid-day", "cityscapes")
     assert any(info.name.startswith(model) for info in list_models())
 
 

@@ -15,6 +15,7 @@ from driftlaw.cli.options import AsJson, CheckpointSeconds, DataDir, Device
 def train(
     dataset: Annotated[str, typer.Option(help="Dataset, one of `driftlaw list datasets`.")] = "cifar10",
     model: Annotated[str, typer.Option(help="Architecture, one of `driftlaw list models`.")] = "wrn_28_10",
+    task: Annotated[str, typer.Option(help="Task: classification or segmentation.")] = "classification",
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images (default: 100).")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting of the recipe: weight_decay=1e-4. Repeatable.")
@@ -35,25 +36,34 @@ def train(
     Example: python -m benchmarks train --dataset cifar10 --model wrn_28_10 --epochs 150
 
     Example: python -m benchmarks train --model wrn_40_2 --set augmentation=augmix --set normalise=half
+
+    Example: python -m benchmarks train --task segmentation --dataset shapes --model fpn_wrn_10_1
     """
     from benchmarks.train import Recipe, Training
     from benchmarks.train import train as run_training
+    from benchmarks.train.segmentation import SegmentationRecipe
     from driftlaw import paths
     from driftlaw.cli import INTERRUPTED, TERMINATED
     from driftlaw.cli.console import progress_bar
     from driftlaw.datasets import load_dataset
-    from driftlaw.errors import UsageError
+    from driftlaw.errors import UsageError, unknown_name
     from driftlaw.hardware import pick_device
     from driftlaw.settings import merge, parse, parse_assignments
 
     values = merge({} if epochs is None else {"epochs": epochs}, parse_assignments(set_ or []))
-    recipe = parse(Recipe, values, where="training")
+    recipes = {"classification": Recipe, "segmentation": SegmentationRecipe}
+    if task not in recipes:
+        raise unknown_name("task", task, list(recipes))
+    recipe = parse(recipes[task], values, where="training")
+    size = getattr(recipe, "size", None)
     short_name = Path(dataset.removeprefix("folder:")).name  # of a folder the last part
     weights = out or paths.data_dir(data_dir) / "weights" / f"{model}-{short_name}.safetensors"
     if weights.suffix != ".safetensors":
         raise UsageError(f"--out is {weights}. Expected a file that ends in .safetensors.")
-    train_images = load_dataset(dataset, data_dir=data_dir, split="train")
-    test_images = load_dataset(dataset, data_dir=data_dir, split="test")
+    train_images = load_dataset(dataset, data_dir=data_dir, split="train", size=size)
+    test_images = load_dataset(dataset, data_dir=data_dir, split="test", size=size)
+    if (task == "segmentation") != hasattr(train_images, "label_maps"):
+        raise UsageError(f"The dataset {dataset} does not fit --task {task}. Segmentation needs label maps.")
     training = Training(
         model,
         train_images,
@@ -64,6 +74,7 @@ def train(
         seed,
         command=command_line(),
         checkpoint_seconds=checkpoint_seconds,
+        data_dir=data_dir,
     )
     try:
         with progress_bar() as bar:
@@ -75,4 +86,5 @@ def train(
     if as_json:
         print(json.dumps(closing | {"weights": str(weights), "record": str(training.record)}))
     else:
-        print(f"{closing['accuracy']:.2f} % accuracy on {closing['test']['count']} test images: {weights}")
+        iou = f", {closing['mean_iou']:.2f} % mIoU" if "mean_iou" in closing else ""
+        print(f"{closing['accuracy']:.2f} % accuracy{iou} on {closing['test']['count']} test images: {weights}")

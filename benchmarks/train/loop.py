@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,6 +18,15 @@ from benchmarks.precision import usable_precision
 from benchmarks.train.batches import AugmentedBatches
 from benchmarks.train.loss import training_loss
 from benchmarks.train.recipe import Recipe
+from benchmarks.train.segmentation import (
+    CroppedBatches,
+    SegmentationRecipe,
+    copy_encoder,
+    evaluate_segmentation,
+    load_encoder,
+    segmentation_loss,
+    training_tensors,
+)
 from driftlaw.checkpoints import deferred_interrupts, load_checkpoint, save_checkpoint
 from driftlaw.datasets import ImageDataset
 from driftlaw.errors import DataError
@@ -47,6 +56,7 @@ class Training:
         seed: seed of the initial weights, the order of the images and their augmentation.
         command: command line to store in the record.
         checkpoint_seconds: smallest time between two checkpoints.
+        data_dir: data directory, for the weights of an encoder.
     """
 
     model_name: str
@@ -58,6 +68,7 @@ class Training:
     seed: int = 0
     command: str = ""
     checkpoint_seconds: float = 30.0
+    data_dir: Path | None = None
 
     @property
     def record(self) -> Path:
@@ -143,32 +154,56 @@ class _TrainingRun:
         self.training, self.recipe, self.device = training, training.recipe, training.device
         self.precision = usable_precision(self.recipe.precision, self.device)
         self.generator = torch.Generator(self.device).manual_seed(training.seed)
-        images, labels = _to_tensors(training.train_images, self.device)
-        self.batches = AugmentedBatches(images, labels, self.recipe, self.generator)
+        self.batches: AugmentedBatches | CroppedBatches
+        self.training_loss, source = training_loss, None
+        if isinstance(self.recipe, SegmentationRecipe):
+            tensors = training_tensors(training.train_images, self.recipe, self.device)
+            self.batches = CroppedBatches(*tensors, self.recipe, self.generator)
+            self.training_loss = segmentation_loss
+            source = load_encoder(self.recipe.encoder, training.data_dir) if self.recipe.encoder else None
+        else:
+            images, labels = _to_tensors(training.train_images, self.device)
+            self.batches = AugmentedBatches(images, labels, self.recipe, self.generator)
         with torch.random.fork_rng(devices=[]):  # initial weights are drawn from the global generator
             torch.manual_seed(training.seed)
             classes, normalization = training.train_images.num_classes, self.recipe.normalisation()
+            if source is not None:
+                normalization = cast("dict[str, Any]", source.info)["normalise"]
             self.model = build_model(training.model_name, num_classes=classes, normalize=normalization)
+        if source is not None:
+            copy_encoder(self.model, source)
         self.model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         on_gpu = self.device.type == "cuda"
-        self.optimizer = torch.optim.SGD(
-            self.model.parameters(),
-            lr=self.recipe.learning_rate,  # replaced at every step
-            momentum=self.recipe.momentum,
-            nesterov=self.recipe.momentum > 0,
-            weight_decay=self.recipe.weight_decay,
-            fused=on_gpu or None,  # one kernel for all tensors
-        )
+        # Learning rates are replaced at every step. Fused: one kernel for all tensors.
+        shared: dict[str, Any] = {"lr": self.recipe.learning_rate, "weight_decay": self.recipe.weight_decay}
+        shared["fused"] = on_gpu or None
+        self.optimizer: torch.optim.Optimizer
+        if isinstance(self.recipe, SegmentationRecipe):
+            encoder = {id(value) for value in cast("nn.Module", self.model.encoder).parameters()}
+            parts = [
+                {
+                    "params": [value for value in self.model.parameters() if (id(value) in encoder) == inside],
+                    "rate": rate,
+                }
+                for inside, rate in ((True, self.recipe.encoder_rate), (False, 1.0))
+            ]
+            self.optimizer = torch.optim.AdamW(parts, **shared)
+        else:
+            momentum = self.recipe.momentum
+            parameters = [{"params": list(self.model.parameters()), "rate": 1.0}]
+            self.optimizer = torch.optim.SGD(parameters, momentum=momentum, nesterov=momentum > 0, **shared)
         self.epoch = 0
         self.last_epoch_state: dict[str, Any] | None = None
         self.saved_at, self.saving_seconds = time.monotonic(), 0.0
         if training.checkpoint.exists():
             self._resume()
         compiles = self.recipe.compiled == "yes" or (self.recipe.compiled == "auto" and on_gpu)
-        self.loss = torch.compile(training_loss, dynamic=False) if compiles else training_loss
+        self.loss = torch.compile(self.training_loss, dynamic=False) if compiles else self.training_loss
         self.graphs = GraphCache(self.recipe.capture)
         # A captured graph reads the learning rate from device memory.
-        self.device_rate = torch.zeros((), device=self.device) if on_gpu and self.recipe.capture != "off" else None
+        captured = on_gpu and self.recipe.capture != "off"
+        groups = self.optimizer.param_groups
+        self.device_rates = [torch.zeros((), device=self.device) if captured else None for _ in groups]
 
     def train_epoch(self, interrupt: Callable[[], BaseException | None] = lambda: None) -> dict[str, Any]:
         """Train on all images once and return the line of the epoch. Raise ``interrupt()`` if it is not None."""
@@ -193,10 +228,11 @@ class _TrainingRun:
 
     def _step(self, images: Tensor, labels: Tensor, epoch: float) -> Tensor:
         rate = self.recipe.rate_at(epoch)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate if self.device_rate is None else self.device_rate.fill_(rate)
+        for group, device_rate in zip(self.optimizer.param_groups, self.device_rates, strict=True):
+            own = rate * group["rate"]
+            group["lr"] = own if device_rate is None else device_rate.fill_(own)
         if len(labels) < self.recipe.batch_size:  # the last batch of an epoch is not worth compiling and capturing
-            return self._update(training_loss, images, labels)
+            return self._update(self.training_loss, images, labels)
         loss: Tensor = self.graphs.run("train", lambda *batch: self._update(self.loss, *batch), images, labels)
         return loss
 
@@ -255,13 +291,17 @@ class _TrainingRun:
 
     def finish(self) -> dict[str, Any]:
         """Write the weights and return the closing line, with their accuracy in float32."""
-        accuracy = evaluate(self.model, self.training.test_images, self.device)
-        dataset, augmentation = self.training.train_images.name, self.recipe.augmentation
-        metadata = {"dataset": dataset, "accuracy": accuracy, "augmentation": augmentation}
+        dataset = self.training.train_images.name
+        if isinstance(self.recipe, SegmentationRecipe):
+            results = evaluate_segmentation(self.model, self.training.test_images, self.device)
+            metadata = {"dataset": dataset, **results}
+        else:
+            results = {"accuracy": evaluate(self.model, self.training.test_images, self.device)}
+            metadata = {"dataset": dataset, **results, "augmentation": self.recipe.augmentation}
         save_model(self.model, self.training.weights, metadata=metadata)
         return {
             "closing": True,
-            "accuracy": accuracy,
+            **results,
             "test": self.training.test_images.metadata(),
             "weights_sha256": weights_sha256(self.model),
             "file_sha256": sha256_of(self.training.weights),

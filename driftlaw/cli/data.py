@@ -76,6 +76,10 @@ def get(
     if info.in_class_folders:
         target = paths.data_dir(data_dir) / "imagenet" / "val"
         raise UsageError(f"'{name}' has no download ({info.origin}). Put its class folders into {target}.")
+    if info.label_maps:
+        raise UsageError(
+            f"'{name}' has no download ({info.origin}). See the guide 'Segmentation data' for its folders."
+        )
     if info.layout is None:
         raise UsageError(f"'{name}' needs no download: {info.origin}.")
     with progress_bar() as progress:
@@ -123,7 +127,7 @@ def verify(
 
 def _problems(name: str, data_dir: Path | None) -> tuple[list[str], str]:
     """Return the problems of a dataset, archive or weights, and what was compared."""
-    from driftlaw.datasets import ARCHIVES, FolderArchive, dataset_info, load_dataset, open_archive
+    from driftlaw.datasets import ARCHIVES, FolderArchive, LabelMapImages, dataset_info, load_dataset, open_archive
     from driftlaw.datasets.archives import MANIFEST, archive_folder
     from driftlaw.datasets.download import verify_dataset
     from driftlaw.datasets.registry import DATASETS
@@ -141,9 +145,11 @@ def _problems(name: str, data_dir: Path | None) -> tuple[list[str], str]:
         for index in range(len(dataset)):
             try:
                 dataset.images([index])
+                if isinstance(dataset, LabelMapImages):
+                    dataset.label_maps([index])
             except DataError as error:
                 problems.append(str(error))
-        return problems, "every image"
+        return problems, "every image and label map" if isinstance(dataset, LabelMapImages) else "every image"
     folder = archive_folder(name, data_dir)
     if name not in ARCHIVES and not folder.is_dir():
         raise unknown_name("dataset, archive, weights or folder", name, [*DATASETS, *ARCHIVES, _WEIGHTS.name])
@@ -162,7 +168,13 @@ def _rows(data_dir: Path | None) -> list[dict[str, Any]]:
     from driftlaw.datasets.archives import archive_folder
 
     entries: list[tuple[Any, str, list[str], str, bool | None]] = [
-        (info, "images", list(info.splits), info.origin, info.is_present(data_dir) if info.image_size else None)
+        (
+            info,
+            "images",
+            list(info.splits),
+            info.origin,
+            None if info.name == "folder:PATH" else info.is_present(data_dir),
+        )
         for info in list_datasets()
     ]
     entries += [

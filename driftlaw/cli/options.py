@@ -34,7 +34,7 @@ Network = Annotated[
         "--network",
         "--model",
         help="Network instead of the preset's: weights by name or file, timm:NAME, torchvision:NAME, hf:NAME, "
-        "'embedded', or mynet.py:make (a function or class in a Python file, which is executed).",
+        "smp:NAME, 'embedded', or mynet.py:make (a function or class in a Python file, which is executed).",
     ),
 ]
 ServedNetwork = Annotated[

@@ -42,8 +42,8 @@ def report(
     columns: Annotated[
         str | None,
         typer.Option(
-            help="Additional metrics, comma-separated: error, ece, clean, first_round, last_round, worst, recovery, "
-            "drift, agreement, ms, flops."
+            help="Additional metrics, comma-separated: error, miou, ece, clean, first_round, last_round, worst, "
+            "recovery, drift, agreement, ms, flops."
         ),
     ] = None,
     compare: Annotated[

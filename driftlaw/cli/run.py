@@ -151,6 +151,7 @@ def summary(record: RunRecord) -> dict[str, Any]:
         "seed": record.seed,
         "mean_error": None if record.mean_error is None else round(record.mean_error, 4),
         "error_by_domain": {name: round(error, 4) for name, error in record.error_by_domain.items()},
+        **record.iou_summary(digits=4),
         **({"not_finite": record.not_finite} if record.not_finite else {}),
         "seconds_per_step": record.seconds_per_step,
         "record": str(record.path),

@@ -11,10 +11,14 @@ from driftlaw.datasets.embedded import NAME as EMBEDDED
 from driftlaw.datasets.embedded import read_embedded
 from driftlaw.datasets.folder_archive import FolderArchive
 from driftlaw.datasets.image_folder import FolderImages, open_folder
+from driftlaw.datasets.label_maps import LabelMapImages
 from driftlaw.datasets.protocol import REQUIRED_ATTRIBUTES, ArrayImages, ImageDataset, content_sha256
 from driftlaw.datasets.registry import ARCHIVES, DATASETS, ArchiveInfo, DatasetInfo
+from driftlaw.datasets.segmentation import load_label_maps, open_label_folder
+from driftlaw.datasets.shapes import NAME as SHAPES
+from driftlaw.datasets.shapes import ArrayLabelMaps, generate_shapes
 from driftlaw.datasets.shards import ShardImages
-from driftlaw.errors import DataError, unknown_name, warn_user
+from driftlaw.errors import DataError, UsageError, unknown_name, warn_user
 
 __all__ = [
     "ARCHIVES",
@@ -29,6 +33,7 @@ __all__ = [
     "FolderArchive",
     "FolderImages",
     "ImageDataset",
+    "LabelMapImages",
     "ShardImages",
     "content_sha256",
     "dataset_info",
@@ -44,8 +49,8 @@ SHARDS_PREFIX = "shards:"
 def list_datasets() -> list[DatasetInfo]:
     """Return descriptions of all datasets that ``load_dataset`` can load.
 
-    >>> [info.name for info in list_datasets()]
-    ['cifar10-embedded', 'cifar10', 'cifar100', 'imagenet', 'folder:PATH', 'shards:PATTERN']
+    >>> [info.name for info in list_datasets()][:6]
+    ['cifar10-embedded', 'cifar10', 'cifar100', 'imagenet', 'shapes', 'camvid']
     """
     return list(DATASETS.values())
 
@@ -62,8 +67,12 @@ def dataset_info(name: str) -> DatasetInfo:
 
 
 def load_dataset(
-    name: str, *, data_dir: str | os.PathLike[str] | None = None, split: str = "test"
-) -> ArrayImages | FolderImages | ShardImages:
+    name: str,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    split: str = "test",
+    size: tuple[int, int] | None = None,
+) -> ArrayImages | FolderImages | ShardImages | LabelMapImages | ArrayLabelMaps:
     """Return a dataset that is stored on this machine.
 
     >>> dataset = load_dataset("cifar10-embedded")
@@ -71,10 +80,11 @@ def load_dataset(
     (2000, (2, 32, 32, 3), 'cat')
 
     Args:
-        name: ``cifar10-embedded``, ``cifar10``, ``cifar100``, ``imagenet``, ``folder:PATH`` (one sub-folder per
-            class) or ``shards:PATTERN`` (WebDataset).
+        name: A name of ``list_datasets``; ``folder:PATH``: one sub-folder per class, or ``images``, ``labels`` and
+            ``classes.json`` with label maps; or ``shards:PATTERN`` (WebDataset).
         data_dir: Data directory; see ``driftlaw.paths.data_dir``.
         split: ``test`` or ``train``, if the dataset has it.
+        size: Height and width to resize images and label maps to; for datasets with label maps.
 
     Raises:
         UsageError: The dataset or split does not exist.
@@ -83,13 +93,23 @@ def load_dataset(
     info = dataset_info(name)
     if split not in info.splits:
         raise unknown_name(f"split of {name}", split, list(info.splits))
+    folder = paths.data_dir(data_dir)
+    if info.label_maps:
+        return load_label_maps(name, info.class_names, folder, split, size)
     if name.startswith(_FOLDER_PREFIX):
-        return open_folder(name.removeprefix(_FOLDER_PREFIX), split)
+        path = name.removeprefix(_FOLDER_PREFIX)
+        if (dataset := open_label_folder(Path(path).expanduser(), split, size)) is not None:
+            return dataset
+    if size is not None:
+        raise UsageError(f"size={size} is for datasets with label maps, and {name} has none. Omit it.")
+    if name.startswith(_FOLDER_PREFIX):
+        return open_folder(path, split)
     if name.startswith(SHARDS_PREFIX):
         return ShardImages(name.removeprefix(SHARDS_PREFIX), data_dir=data_dir)
     if name == EMBEDDED:
         return read_embedded()
-    folder = paths.data_dir(data_dir)
+    if name == SHAPES:
+        return generate_shapes(split)
     return _load_imagenet(info, folder, split) if info.in_class_folders else _load_cifar(info, folder, split)
 
 

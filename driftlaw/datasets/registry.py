@@ -14,6 +14,8 @@ from driftlaw.datasets.cifar import BatchLayout, find_batches
 from driftlaw.datasets.embedded import NAME as EMBEDDED
 from driftlaw.datasets.folder_archive import corruptions_in
 from driftlaw.datasets.imagenet import find_imagenet
+from driftlaw.datasets.segmentation import find_label_maps
+from driftlaw.datasets.shapes import NAME as SHAPES
 
 LABELS = "labels.npy"
 """File with the labels of an archive in the CIFAR-10-C layout."""
@@ -91,6 +93,7 @@ class DatasetInfo:
         class_names: One name per class, in label order.
         layout: Official file layout, for the CIFAR datasets.
         in_class_folders: True for ImageNet's class folders.
+        label_maps: True for segmentation datasets, whose layouts are in ``label_maps.toml``.
         published: Published content of each split.
         download: Official archive.
         tool: Another way to get it: a command for a checkout of driftlaw.
@@ -106,15 +109,16 @@ class DatasetInfo:
     class_names: tuple[str, ...] = ()
     layout: BatchLayout | None = field(default=None, repr=False)
     in_class_folders: bool = False
+    label_maps: bool = False
     published: Mapping[str, Published] = field(default_factory=dict, repr=False)
     download: Download | None = field(default=None, repr=False)
     tool: str | None = None
 
     def is_present(self, data_dir: str | os.PathLike[str] | None = None) -> bool:
         """Return True if all splits can be read on this machine; for ImageNet, if the test images can."""
-        if self.layout is None and not self.in_class_folders:
-            return self.name == EMBEDDED
-        splits = ("test",) if self.in_class_folders else self.splits
+        if self.layout is None and not self.in_class_folders and not self.label_maps:
+            return self.name in (EMBEDDED, SHAPES)
+        splits = ("test",) if self.in_class_folders or self.label_maps else self.splits
         return all(self.find(split, data_dir) is not None for split in splits)
 
     def find(self, split: str, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
@@ -122,6 +126,8 @@ class DatasetInfo:
         folder = paths.data_dir(data_dir)
         if self.in_class_folders:
             return find_imagenet(folder, split)
+        if self.label_maps:
+            return result[0] if (result := find_label_maps(self.name, folder, split)) else None
         return find_batches(self.layout, folder, split) if self.layout else None
 
     def folder(self, data_dir: str | os.PathLike[str] | None = None) -> Path:

@@ -19,6 +19,7 @@ from driftlaw.checkpoints import deferred_interrupts
 from driftlaw.datasets import FolderImages
 from driftlaw.errors import DataError, UsageError, warn_user
 from driftlaw.evaluation.metrics import OnlineMetrics
+from driftlaw.evaluation.predictions import IGNORE_INDEX, check_label_maps, compare
 from driftlaw.evaluation.resume import ResumableRecord
 from driftlaw.files import imported_file
 from driftlaw.hardware import environment, load_average, to_device
@@ -39,6 +40,7 @@ class RunArguments(Settings):
     record: Path | None
     command: str
     checkpoint_seconds: float = Field(allow_inf_nan=True)
+    ignore_index: int
 
 
 @renamed_keywords(measures="metrics", sink="record")
@@ -51,6 +53,7 @@ def run(
     record: str | Path | None = None,
     command: str = "",
     checkpoint_seconds: float = 30.0,
+    ignore_index: int = IGNORE_INDEX,
     progress: Callable[[Line], None] = lambda line: None,
 ) -> RunRecord:
     """Evaluate an adapter on a stream and return the record of the run.
@@ -63,7 +66,8 @@ def run(
     Args:
         stream: a stream, a DataLoader, or whatever else ``make_stream`` accepts. Labels are compared with the
             predictions and never shown to the adapter. Without labels the record contains no errors. Images of a loader
-            are moved to the adapter's device and otherwise not changed.
+            are moved to the adapter's device and otherwise not changed. Labels are (n,), or for segmentation label maps
+            (n, h, w) of the size of the images.
         adapter: adapter to evaluate.
         reset_on: ``domain`` resets the adapter to the source model whenever a new domain starts.
         metrics: metrics besides error and cost: ``calibration``, ``forgetting``, ``drift``, ``agreement``.
@@ -71,6 +75,7 @@ def run(
             resumed, and the record of a different run is an error.
         command: command line to store in the record's header.
         checkpoint_seconds: seconds between checkpoints.
+        ignore_index: label of pixels without a class in label maps of a loader. Negative labels have no class either.
         progress: called with the line of each batch.
 
     Raises:
@@ -82,13 +87,15 @@ def run(
     >>> run(driftlaw.make_stream("embedded", limit=20), adapter).finished
     True
     """
-    given = {
+    given: dict[str, Any] = {
         "reset_on": reset_on,
         "metrics": metrics,
         "record": None if isinstance(record, str) and not record else record,
         "command": command,
+        "checkpoint_seconds": checkpoint_seconds,
+        "ignore_index": ignore_index,
     }
-    arguments = parse(RunArguments, given | {"checkpoint_seconds": checkpoint_seconds}, where="run()")
+    arguments = parse(RunArguments, given, where="run()")
     if not isinstance(adapter, Adapter):
         raise UsageError(f"Expected an adapter, found {type(adapter).__name__}. driftlaw.adapt(model) creates one.")
     stream = stream if hasattr(stream, "recipe") else make_stream(stream)
@@ -98,7 +105,7 @@ def run(
             f"{path} already contains a record, and a run on an iterator such as a generator cannot be resumed. Choose "
             "another path or delete the file, or pass a DataLoader."
         )
-    evaluation = _Evaluation(stream, adapter, reset_on, arguments.metrics)
+    evaluation = _Evaluation(stream, adapter, arguments)
     resumable = ResumableRecord.on_ranks(path, evaluation.header(command), adapter, evaluation.device)
     if path is not None and resumable.finished:
         read = partial(read_record, path)
@@ -111,11 +118,12 @@ def run(
 class _Evaluation:
     """One evaluation: makes the header, the line of each batch, and the closing line."""
 
-    def __init__(self, stream: Stream, adapter: Adapter, reset_on: str, metrics: Collection[str]) -> None:
-        self.stream, self.adapter, self.reset_on = stream, adapter, reset_on
+    def __init__(self, stream: Stream, adapter: Adapter, arguments: RunArguments) -> None:
+        self.stream, self.adapter, self.reset_on = stream, adapter, arguments.reset_on
+        self.ignore_index = arguments.ignore_index
         self.device = next(adapter.model.parameters()).device
         self.dtype = next(adapter.model.parameters()).dtype
-        self.metrics = OnlineMetrics(metrics, stream, adapter)
+        self.metrics = OnlineMetrics(arguments.metrics, stream, adapter, self.ignore_index)
         self.lines: list[Line] = []
         self.costs: dict[str, Line] = {}  # by kind of step
 
@@ -136,6 +144,7 @@ class _Evaluation:
             **({} if adapter.ranks is None else {"ranks": adapter.ranks.size}),
             "execution": adapter.execution_info(),
             "reset_on": self.reset_on,
+            **({} if self.ignore_index == IGNORE_INDEX else {"ignore_index": self.ignore_index}),
             **self.metrics.header(),
             "stream": recipe,
             "stream_sha256": content_hash(recipe),
@@ -205,6 +214,7 @@ class _Evaluation:
             raise UsageError(
                 f"Some batches have labels and batch {batch.index} differs. Expected labels in all or none."
             )
+        check_label_maps(batch)
         if self.reset_on == "domain" and batch.starts_domain and batch.index:
             self.adapter.reset()
         images = to_device(images.to(self.dtype) if images.is_floating_point() else images, self.device)
@@ -215,28 +225,20 @@ class _Evaluation:
         whole = {} if self.adapter.ranks is None else {"whole": True}  # a user's method may have a step() without it
         with timed(self.device) as timer:
             output = self.adapter.step(images, **whole)
-        classes, highest = output.logits.shape[1], -1 if labels is None else int(labels.max())
-        if highest >= classes:
-            raise UsageError(
-                f"The model has {classes} output classes, but the stream contains label {highest}. Use a model "
-                "trained on this dataset, or a dataset that matches the model."
-            )
+        compared = compare(output.logits, labels, self.ignore_index)
         folders = self.stream.num_classes if isinstance(getattr(self.stream, "dataset", None), FolderImages) else 0
-        if not self.lines and 0 < folders < classes:
+        if not self.lines and 0 < folders < (classes := output.logits.shape[1]):
             warn_user(
                 f"The folder has {folders} class folders, but the model has {classes} classes. Label i is the i-th "
                 "folder by name, so errors may be wrong. Add a folder per class, or use images without sub-folders."
             )
         domain = batch.domain
-        not_finite = ~output.logits.amax(1).isfinite()  # -inf is a legal logit of a class that is ruled out
-        count, predicted = int(not_finite.sum()), output.logits.argmax(1)
         return {
             "batch": batch.index,
             "segment": segment,
             "domain": {"name": domain.name, "severity": domain.severity, "round": domain.round},
             "images": len(images),
-            "wrong": None if labels is None else int(((predicted != labels.to(self.device)) | not_finite).sum()),
-            **({"not_finite": count} if count else {}),
+            **compared,
             **({} if kind == "step" else {"kind": kind}),
             "facts": diagnostics_to_json(output.diagnostics),
             **({"guard": events} if (events := self._guard_events()) else {}),
@@ -278,6 +280,7 @@ class _Evaluation:
             "closing": True,
             "mean_error": None if so_far.mean_error is None else round(so_far.mean_error, 6),
             "error_by_domain": {name: round(error, 6) for name, error in so_far.error_by_domain.items()},
+            **so_far.iou_summary(),
             **({"not_finite": so_far.not_finite} if so_far.not_finite else {}),
             **self.metrics.after_stream(lines[0]),
             **({"guard": dict(self.adapter.guard.counts)} if self.adapter.guard else {}),

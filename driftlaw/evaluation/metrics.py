@@ -12,6 +12,7 @@ from torch import Tensor
 from driftlaw.base import Adapter, Batch, Monitor, Stream
 from driftlaw.base.diagnostics import diagnostics_to_json, relative_distances
 from driftlaw.errors import UsageError, unknown_name
+from driftlaw.evaluation.predictions import IGNORE_INDEX, compare, labelled_pixels
 from driftlaw.hardware import to_device
 from driftlaw.records.jsonl import Line
 
@@ -30,9 +31,12 @@ class OnlineMetrics:
         names: some of ``METRICS``.
         stream: stream of the run. For ``forgetting`` it needs a method ``clean(limit)``.
         adapter: adapter before its first step.
+        ignore_index: label of pixels without a class, in label maps.
     """
 
-    def __init__(self, names: Collection[str], stream: Stream, adapter: Adapter) -> None:
+    def __init__(
+        self, names: Collection[str], stream: Stream, adapter: Adapter, ignore_index: int = IGNORE_INDEX
+    ) -> None:
         for name in names:
             if name not in METRICS:
                 raise unknown_name("metric", name, METRICS)
@@ -40,7 +44,7 @@ class OnlineMetrics:
             adapter.monitor = Monitor()
         measured = {*names, *(["agreement"] if adapter.monitor.every else [])}
         self.names = tuple(name for name in METRICS if name in measured)
-        self.adapter = adapter
+        self.adapter, self.ignore_index = adapter, ignore_index
         self.clean: Iterable[Batch] = ()
         if "forgetting" in self.names:
             if not hasattr(stream, "clean"):
@@ -63,7 +67,11 @@ class OnlineMetrics:
 
     def of_batch(self, logits: Tensor, labels: Tensor) -> Line:
         """Return the part of a batch line that depends on its logits."""
-        return {"calibration": confidence_bins(logits, labels)} if "calibration" in self.names else {}
+        if "calibration" not in self.names:
+            return {}
+        if labels.ndim == 3:
+            logits, labels = labelled_pixels(logits, labels, self.ignore_index)
+        return {"calibration": confidence_bins(logits, labels)}
 
     def with_domain_ends(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, bool]]:
         """Yield each batch with a flag that is True for the last batch of a domain.
@@ -95,20 +103,22 @@ class OnlineMetrics:
         if "forgetting" not in self.names:
             return {}
         before, after = first_line["clean"]["wrong"], self._clean_errors()
-        return {"clean": {"images": after["images"], "wrong_before": before, "wrong_after": after["wrong"]}}
+        pixels = {"pixels": after["pixels"]} if "pixels" in after else {}
+        return {"clean": {"images": after["images"], **pixels, "wrong_before": before, "wrong_after": after["wrong"]}}
 
     def _clean_errors(self) -> Line:
         weight = next(self.adapter.model.parameters())
-        images, wrong = 0, torch.zeros((), dtype=torch.int64, device=weight.device)
+        totals: Line = {"images": 0, "wrong": 0}
         for batch in self.clean:
             if batch.labels is None:
                 raise UsageError("The metric 'forgetting' needs labels, but the stream has none. Omit it from metrics.")
             inputs = to_device(batch.images.to(weight.dtype), weight.device)
             given = self.adapter.inputs.from_unit(inputs, self.adapter.model)
-            logits = self.adapter.predict(given, whole=True)
-            wrong += ((logits.argmax(1) != batch.labels.to(weight.device)) | ~logits.amax(1).isfinite()).sum()
-            images += len(batch.images)
-        return {"images": images, "wrong": int(wrong)}
+            logits = self.adapter.predict(given, **({} if self.adapter.ranks is None else {"whole": True}))
+            counts = {"images": len(inputs), **compare(logits, batch.labels, self.ignore_index)}
+            for name in ("images", "wrong", *(["pixels"] if "pixels" in counts else [])):
+                totals[name] = totals.get(name, 0) + counts[name]
+        return totals
 
 
 def confidence_bins(logits: Tensor, labels: Tensor) -> dict[str, list[Any]]:

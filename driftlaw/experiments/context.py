@@ -131,7 +131,7 @@ class RunContext:
         if name not in self._train_data:
             self._train_data.clear()
             try:
-                images = load_dataset(name, data_dir=self.data_dir, split="train")
+                images = load_dataset(name, data_dir=self.data_dir, split="train", size=stream.settings.size)
             except DataError as error:
                 methods = ", ".join(dict.fromkeys(spec.method for spec in needing))
                 others = ",".join(dict.fromkeys(spec.method for spec in specs if not spec.needs_train_data)) or "law"

@@ -1,4 +1,4 @@
-"""Networks of torchvision, timm, transformers (imported by no other module) and of users' Python files."""
+"""Networks of torchvision, timm, transformers, smp (imported by no other module) and of users' Python files."""
 
 import importlib
 import os
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from driftlaw.errors import DataError, UsageError, suggest
 from driftlaw.files import describe_error, import_python_file, sha256_of
-from driftlaw.models.normalize import Normalization, Normalize, make_normalize
+from driftlaw.models.normalize import NORMALIZATIONS, Normalization, Normalize, make_normalize
 from driftlaw.models.state_dicts import load_tensors, read_tensors, strip_prefix
 
 PAPER_WEIGHTS = "IMAGENET1K_V1"
@@ -38,16 +38,18 @@ class HubModel(nn.Module):
         self.info: dict[str, Any] = {}
 
     def forward(self, images: Tensor) -> Tensor:
-        """Map images (n, 3, h, w) in [0, 1] to logits (n, classes)."""
+        """Map images (n, 3, h, w) in [0, 1] to logits (n, classes), or (n, classes, h, w) for segmentation."""
         output = self.network(self.normalize(images))
         if isinstance(output, torch.fx.Proxy):  # while layers are folded; a proxy claims to have every attribute
             return output  # type: ignore[return-value]
+        if isinstance(output, Mapping) and "out" in output:  # segmentation networks of torchvision
+            output = output["out"]
         logits: Tensor = getattr(output, "logits", output)
         return logits
 
 
 def is_hub_name(name: str | os.PathLike[str]) -> bool:
-    """Return True for names such as ``torchvision:…``, ``timm:…``, ``hf:…`` or ``FILE.py:NAME``.
+    """Return True for names such as ``torchvision:…``, ``timm:…``, ``hf:…``, ``smp:…`` or ``FILE.py:NAME``.
 
     >>> is_hub_name("timm:resnet18"), is_hub_name("mynet.py:make"), is_hub_name("resnet18.pt")
     (True, True, False)
@@ -138,7 +140,11 @@ def _load_torchvision(name: str, tensors: Tensors | None) -> HubResult:
         raise UsageError(f"torchvision has no weights '{chosen}' for {name}. Expected one of: {expected}.")
     weights = available[chosen]
     if tensors is not None:
-        network = _build_for(partial(models.get_model, name, weights=None), tensors)
+        options: dict[str, Any] = {"weights": None}
+        if name in models.list_models(models.segmentation):
+            options["weights_backbone"] = None  # would be downloaded
+            options |= {"aux_loss": True} if any("aux_classifier" in key for key in tensors) else {}
+        network = _build_for(partial(models.get_model, name, **options), tensors)
     else:
         network = _download(f"torchvision:{name}@{chosen}", lambda: models.get_model(name, weights=weights))
     transform = weights.transforms()
@@ -166,10 +172,36 @@ def _load_hf(name: str, tensors: Tensors | None) -> HubResult:
             f"A checkpoint cannot be loaded into 'hf:{name}'. Pass the folder of save_pretrained: hf:FOLDER."
         )
     transformers = _import("transformers")
-    network = _download(f"hf:{name}", lambda: transformers.AutoModelForImageClassification.from_pretrained(name))
+    config = _download(f"hf:{name}", lambda: transformers.AutoConfig.from_pretrained(name))
+    architectures = getattr(config, "architectures", None) or []
+    is_segmentation = any(kind.endswith("ForSemanticSegmentation") for kind in architectures)
+    auto = "AutoModelForSemanticSegmentation" if is_segmentation else "AutoModelForImageClassification"
+    network = _download(f"hf:{name}", lambda: getattr(transformers, auto).from_pretrained(name))
     processor = _download(f"hf:{name}", lambda: transformers.AutoImageProcessor.from_pretrained(name))
     size = getattr(network.config, "image_size", None)
     return network, hf_normalization(processor), network.config.num_labels, size if isinstance(size, int) else None
+
+
+def _load_smp(name: str, tensors: Tensors | None) -> HubResult:
+    """Load a network of segmentation_models_pytorch: from a hub, or ARCHITECTURE/ENCODER for a checkpoint.
+
+    The normalisation is ImageNet's, as for nearly all of its encoders.
+    """
+    smp = _import("segmentation_models_pytorch")
+    if tensors is None:
+        network = _download(f"smp:{name}", lambda: smp.from_pretrained(name))
+    else:
+        architecture, _, encoder = name.partition("/")
+        try:
+            build = partial(smp.create_model, architecture, encoder_name=encoder, encoder_weights=None)
+            network = _build_for(lambda num_classes=1: build(classes=num_classes), tensors)
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise UsageError(
+                f"segmentation_models_pytorch cannot build '{name}' ({error}). Expected ARCHITECTURE/ENCODER, such as "
+                "smp:unet/resnet34, with a checkpoint."
+            ) from error
+    head = [layer for layer in network.segmentation_head.modules() if isinstance(layer, nn.Conv2d)][-1]
+    return network, NORMALIZATIONS["imagenet"], head.out_channels, None
 
 
 def hf_normalization(processor: Any) -> dict[str, Any]:
@@ -187,6 +219,7 @@ _LOADERS: dict[str, Callable[[str, Tensors | None], HubResult]] = {
     "torchvision": _load_torchvision,
     "timm": _load_timm,
     "hf": _load_hf,
+    "smp": _load_smp,
 }
 
 
@@ -202,8 +235,9 @@ def _import(module: str) -> Any:
             remedy = (
                 "Install it with `pip install driftlaw[vision]`, with the torchvision build that matches your torch."
             )
-            if library == "transformers":
-                remedy = "Install it with `pip install driftlaw[hf]`."
+            extra = {"transformers": "hf", "segmentation_models_pytorch": "segmentation"}.get(library)
+            if extra:
+                remedy = f"Install it with `pip install driftlaw[{extra}]`."
         else:
             remedy = (
                 "The installed torchvision was not built for the installed torch. Install both from the same index: "

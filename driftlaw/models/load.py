@@ -24,7 +24,7 @@ from driftlaw.models.checkpoint_formats import (
 )
 from driftlaw.models.hub import is_hub_name, load_hub_model
 from driftlaw.models.normalize import Normalization, NormalizationOrigin, choose_normalization
-from driftlaw.models.registry import PUBLIC_WEIGHTS, build_model, list_models
+from driftlaw.models.registry import PUBLIC_WEIGHTS, PYRAMID_PREFIX, build_model, list_models
 from driftlaw.models.rescale import rescale_batch_norm
 from driftlaw.models.resnet import ResNet
 from driftlaw.models.state_dicts import load_tensors, read_tensors
@@ -69,9 +69,9 @@ def load_model(
     Args:
         name_or_path: A name from ``list_weights``; a ``.safetensors`` file or torch checkpoint (read with
             ``weights_only=True``) with names of RobustBench, AugMix, TTT++ or torchvision; or ``torchvision:NAME``,
-            ``torchvision:NAME@WEIGHTS``, ``timm:NAME``, ``hf:NAME``; or ``FILE.py:NAME``, a function or nn.Module class
-            in a Python file, which is called without arguments. ``resnet50-imagenet`` is rescaled by 0.2, see
-            ``driftlaw.models.rescale``; the path of its file gives the weights as they are stored.
+            ``torchvision:NAME@WEIGHTS``, ``timm:NAME``, ``hf:NAME``, ``smp:NAME``; or ``FILE.py:NAME``, a function or
+            nn.Module class in a Python file, which is called without arguments. ``resnet50-imagenet`` is rescaled by
+            0.2, see ``driftlaw.models.rescale``; the path of its file gives the weights as they are stored.
         num_classes: Expected number of classes; a model with another number is rejected.
         folder: Data directory; see ``driftlaw.paths.data_dir``.
         architecture: A name such as ``resnext_29_4x32``, for files without metadata. By default it is inferred from
@@ -173,15 +173,18 @@ def _find(name_or_path: str | os.PathLike[str], folder: str | os.PathLike[str] |
     if size is None:
         hint = suggest(name, [*known, *PUBLIC_WEIGHTS])
         raise UsageError(f"There is no file or model '{name}'. {hint}Known weights: {', '.join(known)}.")
-    if size > LARGEST_TRAINED:
+    is_segmentation = architecture.startswith(PYRAMID_PREFIX)
+    if size > LARGEST_TRAINED and not is_segmentation:
         raise UsageError(f"{missing} Pass the path of a file, torchvision:NAME, or one of {', '.join(PUBLIC_WEIGHTS)}.")
     stem = name.removesuffix(".safetensors")
     suffix = stem.partition("-")[2]
     dataset = "cifar100" if suffix.startswith("cifar100") else "cifar10"
+    if is_segmentation:
+        dataset = f"{suffix.partition('-')[0] or 'shapes'} --task segmentation"
     command = f"python -m benchmarks train --dataset {dataset} --model {architecture}"
     if architecture in TRAINED_WITH_AUGMIX:
         command += " --set augmentation=augmix --set normalise=half"
-    if suffix not in ("", dataset):  # a name that the user chose
+    if suffix not in ("", dataset.partition(" ")[0]):  # a name that the user chose
         command += f" --out {shlex.quote(str(weights_folder / f'{stem}.safetensors'))}"
     raise UsageError(f"{missing} Pass the path of a file, or in a checkout of driftlaw train them with `{command}`.")
 

@@ -15,6 +15,7 @@ from driftlaw.files import MAX_CLASSES
 from driftlaw.models.normalize import Normalization, make_normalize
 from driftlaw.models.resnet import BLOCKS, Form, ResNet
 from driftlaw.models.resnext import ResNeXt
+from driftlaw.models.segmentation import FeaturePyramid
 from driftlaw.models.wide_resnet import WideResNet
 from driftlaw.paths import PACKAGE
 
@@ -61,6 +62,8 @@ PUBLIC_WEIGHTS = {entry["name"]: PublicWeights(**entry) for entry in _TABLES["we
 MAX_PARAMETERS = 2**30
 """Larger models are refused: a file of a few bytes can name any model. The largest published ones have 0.8 · 2³⁰."""
 MAX_DEPTH = 2000
+PYRAMID_PREFIX = "fpn_"
+"""Start of the names of segmentation networks; the name of their encoder follows."""
 _DEPTH = r"(14|26|50|101|152)"
 _NUMBER = r"(\d{1,9})"
 
@@ -69,7 +72,8 @@ def list_models() -> list[ModelInfo]:
     """Return the models that the benchmarks use.
 
     ``build_model`` accepts others of the same families: ``wrn_DEPTH_WIDTH`` of any depth 6n + 4,
-    ``resnext_DEPTH_GROUPSxWIDTH`` of any depth 9n + 2, and the ResNets of depth 14, 26, 101 and 152.
+    ``resnext_DEPTH_GROUPSxWIDTH`` of any depth 9n + 2, and the ResNets of depth 14, 26, 101 and 152. ``fpn_NAME`` is a
+    segmentation network with the ResNet or Wide ResNet NAME as encoder.
     """
     return list(_MODELS)
 
@@ -92,10 +96,14 @@ def build_model(name: str, *, num_classes: int, normalize: Normalization | None 
     """
     layer = make_normalize(normalize)
     depth = parameters = 0
-    if match := re.fullmatch(rf"wrn_{_NUMBER}_{_NUMBER}", name):
+    if name.startswith(PYRAMID_PREFIX):
+        # Its one output is replaced by the decoder.
+        encoder = build_model(name.removeprefix(PYRAMID_PREFIX), num_classes=1, normalize=normalize)
+        make: Callable[..., nn.Module] = lambda num_classes, normalize: FeaturePyramid(encoder, num_classes)  # noqa: E731
+    elif match := re.fullmatch(rf"wrn_{_NUMBER}_{_NUMBER}", name):
         depth, width = int(match[1]), int(match[2])
         parameters = 16_128 * depth * width**2
-        make: Callable[..., nn.Module] = partial(WideResNet, depth, width)
+        make = partial(WideResNet, depth, width)
     elif match := re.fullmatch(rf"resnext_{_NUMBER}_{_NUMBER}x{_NUMBER}", name):
         depth, groups, width = int(match[1]), int(match[2]), int(match[3])
         parameters = _bottleneck_size((depth // 9,) * 3, groups, width)

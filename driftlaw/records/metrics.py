@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from driftlaw.records.jsonl import Line
-from driftlaw.records.run_record import RunRecord
+from driftlaw.records.run_record import RunRecord, predictions
 
 Numbers = npt.NDArray[np.float64]
 
@@ -25,12 +25,12 @@ def calibration_error(record: RunRecord) -> float | None:
         np.sum([bins[name] for bins in measured], axis=0, dtype=np.float64)
         for name in ("count", "confidence", "correct")
     )
-    return 100.0 * float(np.abs(correct - confidence).sum() / count.sum())
+    return 100.0 * float(np.abs(correct - confidence).sum() / count.sum()) if count.any() else None
 
 
 @dataclass(frozen=True)
 class CleanError:
-    """Error on clean images in per cent, before and after the stream, and the number of images."""
+    """Error on clean images in per cent (of pixels with label maps), before and after the stream, and their number."""
 
     before: float
     after: float
@@ -47,7 +47,8 @@ def clean_error(record: RunRecord) -> CleanError | None:
     clean = (record.closing or {}).get("clean")
     if clean is None:
         return None
-    before, after = (100.0 * clean[name] / clean["images"] for name in ("wrong_before", "wrong_after"))
+    count = max(clean.get("pixels", clean["images"]), 1)  # label maps may have no labelled pixel
+    before, after = (100.0 * clean[name] / count for name in ("wrong_before", "wrong_after"))
     return CleanError(before, after, clean["images"])
 
 
@@ -138,10 +139,11 @@ def mean_recovery(record: RunRecord) -> float | None:
 
 def _sliding_error(lines: list[Line], length: int) -> Numbers:
     """Return the error in per cent of every ``length`` consecutive lines."""
-    wrong, images = (
-        np.convolve([line[name] for line in lines], np.ones(length), "valid") for name in ("wrong", "images")
+    wrong, count = (
+        np.convolve(numbers, np.ones(length), "valid")
+        for numbers in ([line["wrong"] for line in lines], [predictions(line) for line in lines])
     )
-    return np.asarray(100.0 * wrong / images, dtype=np.float64)
+    return np.asarray(100.0 * wrong / np.maximum(count, 1), dtype=np.float64)  # 0 without labelled pixels
 
 
 @dataclass(frozen=True)

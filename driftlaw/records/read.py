@@ -75,14 +75,17 @@ def validate_record(record: RunRecord) -> RunRecord:
     bins = [line[name] for line in measured for name in ("count", "confidence", "correct")]
     if len(set(map(len, bins))) > 1:
         problems += ["its calibration does not have the same bins in all batches"]
+    counts = [line["iou"][name] for line in record.batches if line.get("iou") for name in ("intersection", "union")]
+    if len(counts) not in (0, 2 * len(record.batches)) or len(set(map(len, counts))) > 1:
+        problems += ["its intersections and unions do not have the same classes in all batches"]
     if not problems and record.closing is not None:
-        recorded, planned = record.closing.get("mean_error"), record.header["batches"]
+        planned = record.header["batches"]
         if planned not in (None, len(record.batches)) or not record.batches:
             problems = [f"it has a closing line after {len(record.batches)} of {planned} batches"]
-        elif recorded != (found := record.mean_error) and (
-            recorded is None or found is None or abs(recorded - found) > 0.01
-        ):
-            problems = [f"the closing line has a mean error of {recorded}, the batches have {found}"]
+        for key, found in (("mean_error", record.mean_error), ("mean_iou", record.mean_iou)) if not problems else ():
+            recorded = record.closing.get(key)
+            if recorded != found and (recorded is None or found is None or abs(recorded - found) > 0.01):
+                problems += [f"the closing line has a {key.replace('_', ' ')} of {recorded}, the batches have {found}"]
     if problems:
         more = f" (and {len(problems) - 3} more problems)" if len(problems) > 3 else ""
         raise DataError(

@@ -1,5 +1,6 @@
 """RunRecord: a run as plain data, with properties over the keys of the file format."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -12,13 +13,35 @@ from driftlaw.errors import UsageError
 from driftlaw.records.jsonl import Line
 
 FORMAT = "driftlaw-run-1"
+_IOU_KEYS = ("intersection", "union")
 EXECUTION_SETTINGS = {"precision", "channels_last", "capture", "overlap", "compiled"}
+
+
+def predictions(line: Line) -> int:
+    """Return the number of predictions that a batch line counts: its images, or its labelled pixels."""
+    return int(line["pixels"] if "pixels" in line else line["images"])
+
+
+def batch_error(line: Line) -> float | None:
+    """Return the error of a batch line in per cent; None without labels or labelled pixels."""
+    return None if line["wrong"] is None or not predictions(line) else 100.0 * line["wrong"] / predictions(line)
+
+
+def class_iou(lines: Sequence[Line]) -> tuple[float | None, ...]:
+    """Return the IoU of every class over some batch lines in per cent: Σ intersection / Σ union.
+
+    A class that occurs neither in labels nor in predictions has None. Without label maps the result is empty.
+    """
+    counts = [line["iou"] for line in lines if "iou" in line]
+    sums = ([sum(numbers) for numbers in zip(*(count[key] for count in counts), strict=True)] for key in _IOU_KEYS)
+    return tuple(100.0 * intersection / union if union else None for intersection, union in zip(*sums, strict=True))
 
 
 @dataclass(frozen=True)
 class Segment:
     """Consecutive batches of one domain: index of the first batch, number of images and of wrong predictions.
 
+    With label maps, predictions are those of ``pixels`` with a label, and ``class_iou`` is the IoU of every class.
     Without labels, ``wrong`` and ``error`` are None.
     """
 
@@ -29,11 +52,20 @@ class Segment:
     batches: int
     images: int
     wrong: int | None
+    pixels: int | None = None
+    class_iou: tuple[float | None, ...] = ()
 
     @property
     def error(self) -> float | None:
         """Online error in per cent: each image is predicted once, when it arrives."""
-        return None if self.wrong is None else 100.0 * self.wrong / self.images
+        count = self.images if self.pixels is None else self.pixels
+        return None if self.wrong is None or not count else 100.0 * self.wrong / count
+
+    @property
+    def mean_iou(self) -> float | None:
+        """Mean IoU in per cent over the classes that occur in labels or predictions; None without label maps."""
+        known = [value for value in self.class_iou if value is not None]
+        return fmean(known) if known else None
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,6 +179,8 @@ class RunRecord:
                 batches=len(lines),
                 images=sum(line["images"] for line in lines),
                 wrong=sum(line["wrong"] for line in lines) if lines[0]["wrong"] is not None else None,
+                pixels=sum(line["pixels"] for line in lines) if "pixels" in lines[0] else None,
+                class_iou=class_iou(lines),
             )
             for lines in self.segment_lines
         ]
@@ -154,11 +188,7 @@ class RunRecord:
     @property
     def error_by_domain(self) -> dict[str, float]:
         """Error per domain name in per cent, averaged over its segments (rounds, severities); empty without labels."""
-        errors: dict[str, list[float]] = {}
-        for segment in self.segments:
-            if segment.error is not None:
-                errors.setdefault(segment.name, []).append(segment.error)
-        return {name: fmean(values) for name, values in errors.items()}
+        return _means((segment.name, segment.error) for segment in self.segments)
 
     @property
     def mean_error(self) -> float | None:
@@ -168,14 +198,45 @@ class RunRecord:
         return fmean(errors) if errors else None
 
     @property
+    def mean_iou(self) -> float | None:
+        """Mean IoU (mIoU) in per cent, averaged over segments; None without label maps."""
+        known = [segment.mean_iou for segment in self.segments if segment.mean_iou is not None]
+        return fmean(known) if known else None
+
+    @property
+    def mean_iou_by_domain(self) -> dict[str, float]:
+        """Mean IoU per domain name in per cent, averaged over its segments; empty without label maps."""
+        return _means((segment.name, segment.mean_iou) for segment in self.segments)
+
+    @property
+    def iou_by_class(self) -> dict[str, float]:
+        """IoU per class in per cent, averaged over the segments in which the class occurs; empty without label maps."""
+        count = max((len(segment.class_iou) for segment in self.segments), default=0)
+        dataset = self.header.get("stream", {}).get("dataset")
+        known = dataset.get("class_names") if isinstance(dataset, dict) else None
+        names = known if isinstance(known, list) and len(known) == count else range(count)
+        return _means(
+            (str(names[index]), value) for part in self.segments for index, value in enumerate(part.class_iou)
+        )
+
+    def iou_summary(self, digits: int = 6) -> Line:
+        """Return mean IoU, by domain and by class, as JSON data; empty without label maps."""
+        if self.mean_iou is None:
+            return {}
+        parts = {"mean_iou_by_domain": self.mean_iou_by_domain, "iou_by_class": self.iou_by_class}
+        rounded = {key: {name: round(value, digits) for name, value in part.items()} for key, part in parts.items()}
+        return {"mean_iou": round(self.mean_iou, digits), **rounded}
+
+    @property
     def not_finite(self) -> int:
-        """Number of images whose logits were NaN or infinite; they count as wrong predictions."""
+        """Number of predictions whose logits were NaN or infinite; they count as wrong predictions."""
         return sum(line.get("not_finite", 0) for line in self.batches)
 
     @property
     def error_text(self) -> str:
-        """Mean error as text, with the number of predictions that were not finite if there were any."""
+        """Mean error as text, with the mean IoU for label maps and the number of predictions that were not finite."""
         error = "no labels" if self.mean_error is None else f"{self.mean_error:.2f} % error"
+        error += "" if self.mean_iou is None else f", {self.mean_iou:.2f} % mIoU"
         return f"{error}, {self.not_finite:,} predictions not finite" if self.not_finite else error
 
     @property
@@ -207,3 +268,12 @@ class RunRecord:
     def diagnostic_labels(self, name: str) -> list[str]:
         """Return the labels of a diagnostic's values, such as the layer names; empty if there are none."""
         return [str(label) for label in self.header.get("fact_labels", {}).get(name, [])]
+
+
+def _means(items: Iterable[tuple[str, float | None]]) -> dict[str, float]:
+    """Return the mean of the known values of every name."""
+    values: dict[str, list[float]] = {}
+    for name, value in items:
+        if value is not None:
+            values.setdefault(name, []).append(value)
+    return {name: fmean(known) for name, known in values.items()}

@@ -33,6 +33,11 @@ class _Calibration(_Fields):
     correct: list[Number]
 
 
+class _Iou(_Fields):
+    intersection: list[Count]
+    union: list[Count]
+
+
 class BatchLine(_Fields):
     """Line of one batch."""
 
@@ -42,6 +47,8 @@ class BatchLine(_Fields):
     images: Count
     wrong: Count | None
     not_finite: Count = 0
+    pixels: Count | None = None
+    iou: _Iou | None = None
     facts: dict[str, Number | Numbers | None]
     timing: _Seconds
     kind: str = "step"
@@ -63,6 +70,9 @@ class ClosingLine(_Fields):
 
     mean_error: Number | None = None
     error_by_domain: dict[str, Number] = {}
+    mean_iou: Number | None = None
+    mean_iou_by_domain: dict[str, Number] = {}
+    iou_by_class: dict[str, Number] = {}
     not_finite: Count = 0
     clean: dict[str, Count] = {}
     cost: dict[str, Number] = {}

@@ -136,6 +136,7 @@ def build_document(
         warnings = [Note(note, "warning") for note in table.notes]
         paper_line = [Note(comparison.line, "caption")] if comparison else []
         metrics = [Note(describe_columns(table, columns), "caption")] if columns else []
+        iou = contents.iou_tables(table)
         blocks: list[Block] = [summary, *warnings]
         parts: dict[str, list[Block]] = {}
         if comparison and format not in ("brief", "latex"):
@@ -147,13 +148,21 @@ def build_document(
             blocks = [contents.errors_table(table), Note(contents.KEY_LINE, "caption"), protocol, *warnings]
         elif format == "terminal":
             busy = [Note(note, "warning") for note in contents.timing_notes(table)]
-            blocks = [contents.overview_table(table, columns), *blocks, *busy, *metrics, protocol]
+            blocks = [
+                contents.overview_table(table, columns),
+                *(grid for grid, _ in iou),
+                *blocks,
+                *busy,
+                *metrics,
+                protocol,
+            ]
         else:
             differences = contents.describe_differences(table)
             key_line = contents.PAGE_KEY_LINE if format == "html" else contents.KEY_LINE
             has_errors = any(value.mean is not None for row in table.rows for value in row.domains)
             captions = [Note(text, "caption") for text in (key_line, differences) if text and has_errors]
             parts["Error by domain"] = [contents.errors_table(table), *captions, protocol]
+            parts["Intersection over union"] = [block for pair in iou for block in pair]
             parts["Additional metrics"] = [contents.metrics_table(table, columns), *metrics] if columns else []
             cost: list[Block] = [contents.costs_table(table), Note(contents.COST_KEY, "caption")]
             parts |= _page_parts(table, cost) if format == "html" else {"Cost": cost}

@@ -37,6 +37,7 @@ def _mean_percent(rows: list[list[float]]) -> float | None:
 
 _VALUES: dict[str, Callable[[RunRecord], float | None]] = {
     "error": lambda record: record.mean_error,
+    "miou": lambda record: record.mean_iou,
     "ece": metrics.calibration_error,
     "clean": lambda record: clean.after if (clean := metrics.clean_error(record)) else None,
     "first_round": lambda record: errors[0] if len(errors := metrics.error_by_round(record)) > 1 else None,
@@ -103,6 +104,16 @@ def column_data(row: ResultRow, name: str) -> dict[str, float | None]:
     if not values or not math.isfinite(fmean(values)):
         return {"mean": None, "std": None}
     return {"mean": round(fmean(values), 4), "std": round(stdev(values), 4) if len(values) > 1 else None}
+
+
+def iou_means(row: ResultRow) -> dict[str, dict[str, float]]:
+    """Return mean IoU by domain and IoU by class in per cent, averaged over seeds; empty without label maps."""
+    runs = [summary for record in row.records if record.finished and (summary := record.iou_summary())]
+    means: dict[str, dict[str, float]] = {}
+    for key in ("mean_iou_by_domain", "iou_by_class") if runs else ():
+        names = dict.fromkeys(name for run in runs for name in run[key])
+        means[key] = {name: round(fmean(run[key][name] for run in runs if name in run[key]), 4) for name in names}
+    return means
 
 
 def describe_columns(table: ResultTable, names: Sequence[str]) -> str:

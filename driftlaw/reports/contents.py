@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from driftlaw.reports import format as fmt
-from driftlaw.reports.columns import COLUMNS, column_text
+from driftlaw.reports.columns import COLUMNS, column_text, iou_means
 from driftlaw.reports.document import Cell, Column, Note, Table
 from driftlaw.reports.published import Comparison
 from driftlaw.reports.result_table import BASELINE, SERIES_COLORS, ResultRow, ResultTable, TableValue
@@ -194,6 +194,24 @@ def overview_table(table: ResultTable, names: Sequence[str]) -> Table:
 def metrics_table(table: ResultTable, names: Sequence[str]) -> Table:
     """Return optional columns as a table of their own."""
     return _fill("Additional metrics", table, _metrics(names))
+
+
+def iou_tables(table: ResultTable) -> list[tuple[Table, Note]]:
+    """Return mean IoU by domain and IoU by class of every row, with captions; empty without label maps."""
+    means = {row: iou_means(row) for row in table.rows}
+    tables = []
+    for key, title in (("mean_iou_by_domain", "Mean IoU by domain, %"), ("iou_by_class", "IoU by class, %")):
+        names = list(dict.fromkeys(name for parts in means.values() for name in parts.get(key, ())))
+        last = [Column("mean", starts_group=True)] if key == "mean_iou_by_domain" else []
+
+        def cells(row: ResultRow, key: str = key, names: list[str] = names, last: list[Column] = last) -> list[str]:
+            values = means[row].get(key, {})
+            return [fmt.error_text(values.get(name)) for name in names] + [column_text(row, "miou") for _ in last]
+
+        if names:
+            filled = _fill(title, table, ([*map(Column, names), *last], cells))
+            tables.append((filled, Note(fmt.LABELS["captions"][key], "caption")))
+    return tables
 
 
 def costs_table(table: ResultTable) -> Table:

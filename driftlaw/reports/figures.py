@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from driftlaw.records import RunRecord, error_by_round
 from driftlaw.records.jsonl import Line
+from driftlaw.records.run_record import batch_error
 from driftlaw.reports.document import Figure
 from driftlaw.reports.format import LABELS, error_text, milliseconds_text, passes_text, short_name
 from driftlaw.reports.result_table import SERIES_COLORS, ResultRow, ResultTable
@@ -35,10 +36,10 @@ def draw_error_along_stream(table: ResultTable) -> Figure | None:
     means = [f"{row.label} {error_text(row.summaries[0].mean)} percent" for row in table.rows if row.first.batches]
     description = f"Line chart of the error per batch along the stream. Means: {'; '.join(means)}."
 
-    def batch_error(line: Line) -> float:
-        return math.nan if line["wrong"] is None else 100.0 * float(line["wrong"]) / float(line["images"])
+    def error(line: Line) -> float:
+        return math.nan if (value := batch_error(line)) is None else value
 
-    return _draw_along_stream(table, "error, %", batch_error, caption, description)
+    return _draw_along_stream(table, "error, %", error, caption, description)
 
 
 def draw_diagnostics(table: ResultTable) -> list[Figure]:

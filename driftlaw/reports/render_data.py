@@ -8,7 +8,7 @@ from typing import Any
 
 from driftlaw.errors import printable
 from driftlaw.records import RunRecord
-from driftlaw.reports.columns import column_data
+from driftlaw.reports.columns import column_data, iou_means
 from driftlaw.reports.contents import summarize
 from driftlaw.reports.published import ComparedRow, compare_with_paper
 from driftlaw.reports.result_table import Cost, ResultRow, ResultTable, TableValue
@@ -60,6 +60,8 @@ def _csv_line(table: ResultTable, row: ResultRow, record: RunRecord, columns: Se
         "finished": record.finished,
         **{f"error:{name}": value for name, value in _means(table.domains, run.domains).items()},
         **_means(table.summary_names, run.summaries),
+        **{f"iou:{name}": value for name, value in iou_means(run).get("mean_iou_by_domain", {}).items()},
+        **({"mean_iou": column_data(run, "miou")["mean"]} if iou_means(run) else {}),
         **{name: column_data(run, name)["mean"] for name in columns},
         **_cost(run.cost),
         "device": run.cost.device,
@@ -114,6 +116,7 @@ def _row(table: ResultTable, row: ResultRow, columns: Sequence[str]) -> dict[str
         "seeds": row.seeds,
         "errors": dict(zip(table.domains, map(_value, row.domains), strict=True)),
         **dict(zip(table.summary_names, map(_value, row.summaries), strict=True)),
+        **({"mean_iou": column_data(row, "miou"), **iou} if (iou := iou_means(row)) else {}),
         "difference_to_source": _rounded(row.difference),
         "difference_to_lowest": difference
         and {

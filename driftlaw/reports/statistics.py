@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from driftlaw.records import RunRecord
+from driftlaw.records.run_record import batch_error
 
 RESAMPLES = 10_000
 LEVEL = 0.95
@@ -134,8 +135,8 @@ def _errors(record: RunRecord, domain: str | None, severity: int | None) -> dict
     else:
         batches = [line for line in record.batches if line["domain"]["name"] == domain]
         for _, lines in groupby(batches, key=lambda line: line["domain"]["round"]):
-            known = (line for line in lines if line["wrong"] is not None)
-            selected = [line for line in known if severity in (None, line["domain"]["severity"])]
+            selected = [line for line in lines if severity in (None, line["domain"]["severity"])]
             for index, line in enumerate(selected):
-                errors.setdefault(index, []).append(100.0 * line["wrong"] / line["images"])
+                if (error := batch_error(line)) is not None:
+                    errors.setdefault(index, []).append(error)
     return {unit: fmean(values) for unit, values in errors.items()}

@@ -8,6 +8,7 @@ from statistics import fmean, median, stdev
 
 from driftlaw.errors import UsageError
 from driftlaw.records import RunRecord, Segment, validate_record
+from driftlaw.records.run_record import predictions
 from driftlaw.reports.format import listed, value_text
 from driftlaw.reports.protocol import describe_protocol, device_name, protocol_key, severities
 from driftlaw.reports.result_table import BASELINE, Cost, ResultRow, ResultTable, TableValue
@@ -200,7 +201,7 @@ def _column_marks(
 
 def _row_notes(row: ResultRow) -> list[str]:
     count = sum(record.not_finite for record in row.records)
-    total = sum(line["images"] for record in row.records for line in record.batches)
+    total = sum(predictions(line) for record in row.records for line in record.batches)
     text = f"{row.label}: {count:,} of {total:,} predictions were NaN or infinite. They count as wrong."
     not_finite = [text] if count else []
     if not row.finished:

@@ -15,6 +15,7 @@ from driftlaw.base import Batch, Domain, Stream
 from driftlaw.corruptions import is_large
 from driftlaw.corruptions.registry import resolve_encoding
 from driftlaw.datasets import ArchiveDataset, ShardImages
+from driftlaw.datasets.label_maps import select_sequences
 from driftlaw.errors import UsageError
 from driftlaw.streams.image_cache import CorruptedImageCache
 from driftlaw.streams.ordering import Indices, image_order
@@ -62,19 +63,21 @@ class CorruptedStream(Stream):
                 f"'{name}' is an archive of corrupted images and has no clean images. Pass the dataset it was made "
                 f"from as dataset, and '{name}' as archive."
             )
-        in_order = not self.num_classes or isinstance(self.dataset, ShardImages)  # such as frames of a video
+        has_maps = hasattr(self.dataset, "label_maps")
+        # Such as frames of a video.
+        in_order = not self.num_classes or has_maps or isinstance(self.dataset, ShardImages)
         if in_order and "order" not in settings.model_fields_set:
             settings = settings.model_copy(update={"order": "as-is"})
-        if not self.num_classes and settings.order == "dirichlet":
-            raise UsageError(f"order='dirichlet' needs labels, but {self.dataset.name} has none. Use order='as-is'.")
+        if (not self.num_classes or has_maps) and settings.order == "dirichlet":
+            raise UsageError(
+                f"order='dirichlet' needs a label per image, but {self.dataset.name} has none. Use order='as-is'."
+            )
         self.settings = settings
-        self.indices = image_order(
-            settings.order,
-            np.asarray(self.dataset.labels),
-            seed=settings.seed,
-            limit=settings.limit,
-            concentration=settings.concentration,
-        )
+        sequences = select_sequences(self.dataset, settings.sequences) if settings.sequences else {}
+        self.sequences = {
+            name: indices[self._order(self.dataset.labels[indices])] for name, indices in sequences.items()
+        }
+        self.indices = np.concatenate([*self.sequences.values()]) if sequences else self._order(self.dataset.labels)
         if len(self.indices) == 0:
             raise UsageError(f"The dataset {self.dataset.name} contains no images. Use a dataset with images.")
         self._segments = self._make_segments()
@@ -117,7 +120,9 @@ class CorruptedStream(Stream):
         index, size = first, self.settings.batch_size
         for read, pixels in reads:
             images = read_images(self.cache, read, pixels)
-            labels = torch.from_numpy(np.asarray(self.dataset.labels)[read.indices]).to(self.device)
+            label_maps = getattr(self.dataset, "label_maps", None)
+            found = label_maps(read.indices) if label_maps else np.asarray(self.dataset.labels)[read.indices]
+            labels = torch.from_numpy(found).to(self.device)
             batches = zip(torch.split(images, size), torch.split(labels, size), strict=True)
             for number, (batch, batch_labels) in enumerate(batches, start=read.first_batch):
                 known = batch_labels if self.num_classes else None
@@ -128,13 +133,14 @@ class CorruptedStream(Stream):
         """Return a stream of the same images without corruption, shuffled, with at most ``limit`` images."""
         count = min(len(self.indices), limit or len(self.indices))
         changes = {"schedule": "continual", "corruptions": (CLEAN,), "order": "shuffled", "limit": count}
+        changes["sequences"] = None
         return CorruptedStream(self.settings.model_copy(update=changes), self.cache, self.workers)
 
     def recipe(self) -> dict[str, Any]:
         """Return a JSON description of settings and data, from which ``make_stream`` rebuilds the stream."""
         derived = {
             "dataset": self.dataset.metadata(),
-            "images_per_domain": len(self.indices),
+            "images_per_domain": None if self.sequences else len(self.indices),
             "pixels": "generated" if self.archive is None else "archive",
         }
         if self.archive is not None:
@@ -143,8 +149,9 @@ class CorruptedStream(Stream):
             derived["encoding"] = self.encoding
             if "frost" in self.settings.corruptions:  # earlier versions enlarged the photographs for small images
                 derived["frost_photographs"] = "full size"
-        # Recipes of other streams are the same as in versions without an encoding.
-        return self.settings.model_dump(mode="json", exclude={"encoding"}) | derived
+        # Recipes of other streams are the same as in versions without an encoding, sequences and a size.
+        new = {name for name in ("sequences", "size") if getattr(self.settings, name) is None}
+        return self.settings.model_dump(mode="json", exclude={"encoding", *new}) | derived
 
     @cached_property
     def _archive_metadata(self) -> dict[str, Any]:
@@ -155,8 +162,22 @@ class CorruptedStream(Stream):
         name = self.settings.dataset if archive_only else self.settings.archive
         return self.archive.metadata(corruptions) | {"name": name or str(self.archive.folder)}
 
+    def _order(self, labels: Any) -> Indices:
+        """Return the order of images with these labels."""
+        order, seed, limit = self.settings.order, self.settings.seed, self.settings.limit
+        concentration = self.settings.concentration
+        return image_order(order, np.asarray(labels), seed=seed, limit=limit, concentration=concentration)
+
     def _make_segments(self) -> list[Segment]:
         settings = self.settings
+        if self.sequences:
+            rounds = range(settings.rounds if settings.schedule == "recurring" else 1)
+            clean = (Domain(CLEAN),)
+            return [
+                Segment(Domain(name, 0, number), indices, clean, np.zeros(len(indices), np.int64))
+                for number in rounds
+                for name, indices in self.sequences.items()
+            ]
         if settings.schedule == "single" and len(settings.corruptions) != 1:
             raise UsageError(
                 f"schedule='single' needs exactly one corruption, found {len(settings.corruptions)}. "

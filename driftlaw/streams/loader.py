@@ -136,7 +136,7 @@ class LoaderStream(Stream):
 
 
 def split_batch(batch: Any, index: int) -> tuple[Tensor, Tensor | None]:
-    """Return images (n, c, h, w) and labels (n,), or None, of one batch of a loader.
+    """Return images (n, c, h, w) and labels, (n,) or label maps (n, h, w), or None, of one batch of a loader.
 
     Args:
         batch: what the loader returned.
@@ -172,17 +172,20 @@ def split_batch(batch: Any, index: int) -> tuple[Tensor, Tensor | None]:
 
 
 def _check_labels(given: Any, count: int, index: int) -> Tensor:
-    expected = f"expected {count} integers from 0. Without labels, let the loader return (images,)."
+    expected = (
+        f"expected {count} integers from 0, or {count} label maps. Without labels, let the loader return (images,)."
+    )
     try:
         labels: Tensor = torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError) as error:
         raise UsageError(f"The labels of batch {index} are a {type(given).__name__}; {expected}") from error
-    if labels.shape != (count,):
-        hint = " Use labels.squeeze(1), or labels.argmax(1) for one-hot labels." if labels.ndim == 2 else ""
+    is_map = labels.ndim == 3 and len(labels) == count  # the evaluation checks height and width
+    if labels.shape != (count,) and not is_map:
+        hint = " Use labels.squeeze(1), or labels.argmax(1) for one-hot labels." if labels.ndim in (2, 4) else ""
         raise UsageError(f"The labels of batch {index} have shape {tuple(labels.shape)}; {expected}{hint}")
     if labels.is_floating_point() or labels.is_complex():
         raise UsageError(f"The labels of batch {index} have dtype {labels.dtype}; {expected} Use labels.long().")
-    if int(labels.min()) < 0:
+    if not is_map and int(labels.min()) < 0:
         raise UsageError(f"Batch {index} has the label {int(labels.min())}; {expected}")
     return labels
 

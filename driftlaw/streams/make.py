@@ -128,7 +128,7 @@ def make_stream(
     if isinstance(dataset, str):
         changes["dataset"] = dataset
     settings = _parse_settings(data, changes)
-    shared = ["archive", "corruption_seed", "corruptions", "encoding"] + (["dataset"] if given is None else [])
+    shared = ["archive", "corruption_seed", "corruptions", "encoding", "size"] + (["dataset"] if given is None else [])
     if (
         like is not None
         and like.device == device
@@ -138,6 +138,8 @@ def make_stream(
         return CorruptedStream(settings.model_copy(update={"dataset": like.settings.dataset}), like.cache, workers)
     clean, archive = None if given is None else as_image_dataset(given), None
     if clean is not None:
+        if settings.size is not None:
+            raise UsageError(f"size={settings.size} is for datasets by name. Resize the images of your own dataset.")
         settings = settings.model_copy(update={"dataset": clean.name})
     name = settings.dataset
     if clean is None and (name in ARCHIVES or name.startswith(_ARCHIVE_PREFIX)):
@@ -147,7 +149,7 @@ def make_stream(
         clean = ArchiveDataset(name, archive)
     elif settings.archive:
         archive = open_archive(settings.archive, data_dir=data_dir)
-    clean = load_dataset(name, data_dir=data_dir, split="test") if clean is None else clean
+    clean = load_dataset(name, data_dir=data_dir, split="test", size=settings.size) if clean is None else clean
     if archive is not None:
         if not np.array_equal(archive.labels, clean.labels):
             raise UsageError(

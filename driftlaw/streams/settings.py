@@ -1,14 +1,16 @@
 """Settings of a stream."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from driftlaw.corruptions import list_corruptions
 from driftlaw.corruptions.registry import Encoding
 from driftlaw.errors import UsageError, unknown_name
 from driftlaw.settings import Settings
 from driftlaw.streams.schedules import CLEAN
+
+_SEQUENCE_SCHEDULES = ("continual", "reset", "recurring")
 
 
 class StreamSettings(Settings):
@@ -30,11 +32,17 @@ class StreamSettings(Settings):
     rounds: int = Field(default=1, ge=1, le=1_000_000)
     """Number of repetitions of the recurring schedule, and of every image in the mixed one."""
     order: Literal["shuffled", "as-is", "dirichlet"] = "shuffled"
-    """Order of the images within a domain. It is the same in every domain."""
+    """Order of the images within a domain. It is the same in every domain. If not set, frames of videos (datasets with
+    label maps) are in temporal order (``as-is``)."""
     concentration: PositiveFloat = 0.1
     """Parameter of the Dirichlet order. Smaller values make classes arrive in longer runs."""
     batch_size: int = Field(default=200, ge=1, le=1_000_000)
     """Images per batch. The last batch of a domain may be smaller."""
+    sequences: tuple[str, ...] | None = None
+    """Sequences of a dataset with label maps, in the order of the stream, each as a domain of uncorrupted frames: the
+    conditions of ACDC, the videos of CamVid. Schedules are ``continual``, ``reset`` and ``recurring``."""
+    size: tuple[PositiveInt, PositiveInt] | None = None
+    """Height and width to resize frames and label maps to, for datasets with label maps. Unchanged if omitted."""
     limit: PositiveInt | None = None
     """Maximum number of images per domain; all if omitted."""
     archive: str | None = None
@@ -47,6 +55,20 @@ class StreamSettings(Settings):
     """Seed of the image order."""
     corruption_seed: int = 0
     """Seed of the corruptions. Image i is corrupted in the same way for every order and batch size."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _use_clean_sequences(cls, values: Any) -> Any:
+        return {"corruptions": [CLEAN], **values} if isinstance(values, dict) and values.get("sequences") else values
+
+    @model_validator(mode="after")
+    def _check_sequences(self) -> Self:
+        if self.sequences and (self.corruptions != (CLEAN,) or self.schedule not in _SEQUENCE_SCHEDULES):
+            raise UsageError(
+                f"sequences are uncorrupted domains. Use corruptions=['{CLEAN}'] and one of the schedules "
+                f"{', '.join(_SEQUENCE_SCHEDULES)}"
+            )
+        return self
 
     @field_validator("corruptions", mode="before")
     @classmethod

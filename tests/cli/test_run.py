@@ -57,6 +57,18 @@ def call_process(*arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run(command_line, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
 
 
+def test_segmentation_without_a_download_has_mean_iou(tmp_path):
+    few = ["--limit", "12", "--set", 'stream.corruptions=["clean","frost"]', "--set", "step.statistics=batch"]
+    done = call(["run", "shapes", "--methods", "source,tent", *few, "--out", str(tmp_path), "--json"])
+    source, tent = json.loads(done.stdout)["runs"]
+    assert source["mean_iou_by_domain"]["clean"] > 80  # a sensible task
+    assert tent["mean_iou_by_domain"]["frost"] > source["mean_iou_by_domain"]["frost"] + 10
+    assert tent["mean_iou"] == pytest.approx(sum(tent["mean_iou_by_domain"].values()) / 2, abs=1e-3)
+    assert list(tent["iou_by_class"]) == ["background", "disk", "square", "triangle", "cross"]
+    table = call(["run", "shapes", "--methods", "source,tent", *few, "--out", str(tmp_path)]).stdout
+    assert "Mean IoU by domain" in table
+
+
 def test_json_is_one_document_and_every_run_has_a_record(weights, tmp_path):
     done = call(command(weights, tmp_path, "--methods", "source,law", "--seeds", "1-2", "--json"))
     assert done.returncode == 0, done.stderr

@@ -115,6 +115,10 @@ def test_list_datasets():
         "cifar10",
         "cifar100",
         "imagenet",
+        "shapes",
+        "camvid",
+        "cityscapes",
+        "acdc",
         "folder:PATH",
         "shards:PATTERN",
     ]

@@ -256,6 +256,34 @@ def test_missing_transformers_names_its_extra(monkeypatch):
         load_model("hf:google/vit")
 
 
+def test_smp_network_has_the_classes_of_its_checkpoint(monkeypatch, tmp_path):
+    class Unet(nn.Module):
+        def __init__(self, classes):
+            super().__init__()
+            self.segmentation_head = nn.Sequential(nn.Conv2d(3, classes, 1), nn.Identity())
+
+        def forward(self, images):
+            return self.segmentation_head(images)
+
+    def create_model(architecture, encoder_name, encoder_weights, classes):
+        if (architecture, encoder_name, encoder_weights) != ("unet", "resnet18", None):
+            raise KeyError(f"Wrong architecture type {architecture}")
+        return Unet(classes)
+
+    library = SimpleNamespace(create_model=create_model, from_pretrained=lambda name: Unet(9))
+    monkeypatch.setitem(sys.modules, "segmentation_models_pytorch", library)
+    torch.save(Unet(4).state_dict(), path := tmp_path / "unet.pth")
+    model = load_model("smp:unet/resnet18", checkpoint=path, num_classes=4)
+    assert model(IMAGES).shape == (len(IMAGES), 4, *IMAGES.shape[-2:])
+    assert model.info["normalise"]["mean"] == [0.485, 0.456, 0.406]
+    assert load_model("smp:smp-hub/unet").info["num_classes"] == 9
+    with pytest.raises(UsageError, match=r"cannot build 'net/resnet18'.*Expected ARCHITECTURE/ENCODER"):
+        load_model("smp:net/resnet18", checkpoint=path)
+    monkeypatch.setitem(sys.modules, "segmentation_models_pytorch", None)
+    with pytest.raises(UsageError, match=r"pip install driftlaw\[segmentation\]`\.$"):
+        load_model("smp:unet/resnet18", checkpoint=path)
+
+
 @pytest.mark.parametrize("name", ["resnet18", "weights/timm.pt", "C:weights.pt", "timm", ""])
 def test_other_names_are_not_hub_names(name):
     assert not is_hub_name(name)

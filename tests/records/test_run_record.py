@@ -114,3 +114,24 @@ def test_repr_is_short():
         "<RunRecord: law, seed 3, unfinished, no labels, 1 batches, a run in memory>"
     )
     assert repr(RunRecord(HEADER, [])) == "<RunRecord: law, seed 3, unfinished, 0 batches, a run in memory>"
+
+
+def test_mean_iou_is_of_the_sums_within_a_segment_and_averaged_over_segments():
+    counts = [([4, 0, 0], [8, 2, 0]), ([2, 6, 0], [4, 6, 0]), ([5, 0, 3], [10, 0, 3])]
+    lines = []
+    for number, (intersection, union) in enumerate(counts):
+        line = batch(number, number // 2, "ab"[number // 2], 3, images=1)
+        lines.append(line | {"pixels": 12, "iou": {"intersection": intersection, "union": union}})
+    record = RunRecord(HEADER, lines)
+    assert record.error_by_domain == {"a": 25.0, "b": 25.0}
+    assert record.mean_iou_by_domain == {"a": pytest.approx(100 * (6 / 12 + 6 / 8) / 2), "b": 75.0}
+    assert record.mean_iou == pytest.approx((62.5 + 75) / 2)
+    assert record.iou_by_class == {"0": 50.0, "1": 75.0, "2": 100.0}  # where the class occurs
+    assert record.error_text == "25.00 % error, 68.75 % mIoU"
+    assert RunRecord(HEADER, [batch(0, 0, "a", 3)]).iou_summary() == {}
+
+
+def test_segment_without_labelled_pixels_has_no_error():
+    empty = {"pixels": 0, "iou": {"intersection": [0, 0], "union": [0, 0]}}
+    record = RunRecord(HEADER, [batch(0, 0, "a", 0) | empty])
+    assert (record.mean_error, record.mean_iou, record.error_by_domain) == (None, None, {})

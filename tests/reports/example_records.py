@@ -182,3 +182,15 @@ def _closing_line(record: RunRecord, cost: dict[str, Any]) -> dict[str, Any]:
         "cost": cost,
         "timing": {"seconds": seconds, "seconds_per_step": record.seconds_per_step, "peak_bytes": 123_456_789},
     }
+
+
+def with_label_maps(record: RunRecord, *, shift: int = 0) -> RunRecord:
+    """Return the run with label maps of 1,000 pixels per batch and three classes, of which the last never occurs."""
+    for line in record.batches:
+        correct = 1000 - 10 * line["wrong"] - shift
+        line |= {"pixels": 1000, "wrong": 1000 - correct}
+        line["iou"] = {"intersection": [correct // 2, correct // 2, 0], "union": [1000 - correct // 2, 500, 0]}
+    record.header["stream"]["dataset"]["class_names"] = ["road", "sky", "train"]
+    if record.closing is not None:
+        record.closing.update(mean_error=record.mean_error, **record.iou_summary())
+    return record

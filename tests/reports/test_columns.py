@@ -31,6 +31,7 @@ def test_value_of_every_column():
     row = row_of(measured())
     assert {name: column_text(row, name) for name in ALL} == {
         "error": "20.0",
+        "miou": "–",
         "ece": "15.0",
         "clean": "15.0 (+5.0)",
         "first_round": "–",

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from driftlaw.reports import build_report
-from tests.reports.example_records import make_record
+from tests.reports.example_records import make_record, with_label_maps
 
 
 def lines(records):
@@ -57,3 +57,22 @@ def test_json_marks_unfinished_runs():
     assert table["rows"][0]["finished"] is False
     assert table["rows"][0]["mean"]["mean"] is None
     assert "unfinished" in table["notes"][0]
+
+
+def test_reports_of_label_maps_have_mean_iou_by_domain_and_iou_by_class():
+    records = [
+        with_label_maps(make_record(name, {"fog": 20, "snow": 40}), shift=shift)
+        for name, shift in (("source", 100), ("law", 0))
+    ]
+    fog, snow = 100 * (400 / 600 + 400 / 500) / 2, 100 * (300 / 700 + 300 / 500) / 2
+    law = json.loads(build_report(records, "json"))["tables"][0]["rows"][1]
+    assert law["mean_iou_by_domain"] == {"fog": pytest.approx(fog, abs=1e-4), "snow": pytest.approx(snow, abs=1e-4)}
+    assert law["mean_iou"]["mean"] == pytest.approx((fog + snow) / 2, abs=1e-4)
+    assert law["iou_by_class"] == {"road": pytest.approx(54.7619, abs=1e-4), "sky": pytest.approx(70.0)}
+    assert law["errors"]["fog"]["mean"] == 20.0  # of pixels
+    line = lines(records)[1]
+    assert (float(line["iou:fog"]), float(line["mean_iou"])) == pytest.approx((fog, (fog + snow) / 2), abs=1e-4)
+    for format in ("md", "html", "terminal"):
+        text = build_report(records, format)
+        assert all(part in text for part in ("Mean IoU by domain", "road", "73.3")), format
+    assert "IoU" not in build_report([make_record("law")], "html")

@@ -83,7 +83,7 @@ def test_a_folder_can_be_corrupted_on_the_fly(flat_folder, folder):
 
 
 def test_dirichlet_order_needs_labels(flat_folder):
-    with pytest.raises(UsageError, match="order='dirichlet' needs labels"):
+    with pytest.raises(UsageError, match="order='dirichlet' needs a label per image"):
         make_stream(flat_folder, order="dirichlet")
 
 

@@ -291,7 +291,7 @@ def test_a_cpu_trains_without_compilation_capture_and_fused_optimizer(tmp_path):
     run = loop._TrainingRun(make_training(tmp_path, capture="on"))
     assert run.loss is loop.training_loss
     assert run.optimizer.defaults["fused"] is None
-    assert run.device_rate is None
+    assert run.device_rates == [None]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
