@@ -607,7 +607,26 @@ def ranks_kill_table() -> str:
     return f"{markdown_table(head, rows)}\n\n{_origin(path, record)}"
 
 
+def capacity_table() -> str:
+    """What one machine holds or does per hour, computed from the records of ``benchmarks scale``."""
+    names = "scale-ray", "scale-shards", "scale-pool"
+    records = {name: json.loads((RESULTS / f"bench/{name}.json").read_text(encoding="utf-8")) for name in names}
+    ray = records["scale-ray"]["rows"][0]
+    rows = [("runs per hour", "two Ray nodes with one CPU each", f"{3600 * ray['runs'] / ray['seconds']:,.0f}")]
+    for row in records["scale-shards"]["rows"]:
+        setting = f"{row['kind']}, {row['workers']} workers, without a model"
+        rows.append(("images per hour", setting, f"{3600 * row['images_per_second']:,}"))
+    for row in records["scale-pool"]["rows"]:
+        method, _, settings = row["variant"].partition(" ")
+        title = f"{TITLES[method]}, `{settings}`" if settings else TITLES[method]
+        for place, size in row["bytes_per_stream"].items():
+            rows.append((f"streams per GB: {place}", f"{title}, {size / 1000:,.0f} kB per stream", f"{1e9 / size:,.0f}"))
+    table = markdown_table(("capacity", "measured with", "number"), rows)
+    return "\n\n".join([table, *(_origin(f"bench/{name}.json", record) for name, record in records.items())])
+
+
 TABLES = {
+    "scale-capacity": capacity_table,
     "scale-ray": ray_table,
     "scale-ray-overhead": ray_overhead_table,
     "scale-pool": pool_table,

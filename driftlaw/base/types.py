@@ -30,7 +30,7 @@ class Batch:
 
     Attributes:
         images: (n, c, h, w) in [0, 1]; from a loader, whatever the adapter accepts.
-        labels: (n,), or None if unknown; only the evaluation reads them.
+        labels: (n,), or label maps (n, h, w), or None if unknown; only the evaluation reads them.
         domain: where the images come from.
         index: number of the batch in its stream.
         starts_domain: whether it is the first batch of a domain.
