@@ -620,7 +620,8 @@ def capacity_table() -> str:
         method, _, settings = row["variant"].partition(" ")
         title = f"{TITLES[method]}, `{settings}`" if settings else TITLES[method]
         for place, size in row["bytes_per_stream"].items():
-            rows.append((f"streams per GB: {place}", f"{title}, {size / 1000:,.0f} kB per stream", f"{1e9 / size:,.0f}"))
+            setting = f"{title}, {size / 1000:,.0f} kB per stream"
+            rows.append((f"streams per GB: {place}", setting, f"{1e9 / size:,.0f}"))
     table = markdown_table(("capacity", "measured with", "number"), rows)
     return "\n\n".join([table, *(_origin(f"bench/{name}.json", record) for name, record in records.items())])
 

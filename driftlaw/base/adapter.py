@@ -52,7 +52,7 @@ class Adapter(SafeSteps, ABC):
         needs_train_data: whether the method needs the training data.
         updates_running_stats: whether a step changes the running statistics of BatchNorm layers.
         predicts_before_update: whether the returned logits are from before the update.
-        classification_only: why the method refuses logits per pixel, to follow "but" in a message; empty if it does not.
+        classification_only: why the method refuses logits per pixel, to follow "but" in a message; else empty.
         forward_cost, backward_cost: FLOPs of a step in forward passes.
     """
 
