@@ -196,7 +196,8 @@ def test_order_is_the_same_in_every_domain(stream, schedule):
 
 def test_recipe_contains_every_setting(stream):
     recipe = stream.recipe()
-    assert set(StreamSettings.model_fields) - {"encoding"} <= set(recipe)  # of large images only
+    unset = {"encoding", "sequences", "size"}  # of large images, and of videos
+    assert set(StreamSettings.model_fields) - unset <= set(recipe)
     assert recipe["images_per_domain"] == COUNT
 
 

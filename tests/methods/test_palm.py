@@ -103,5 +103,6 @@ def test_a_single_image_gives_finite_logits(network):
 def test_the_counted_cost_is_what_it_declares(network):
     adapter = driftlaw.adapt(network, "palm")
     _, forward = count_flops(lambda: adapter.predict(batches(1)[0]))
+    adapter(batches(1)[0])  # the first step has one more pass
     _, step = count_flops(lambda: adapter(batches(1)[0]))
     assert step / forward == pytest.approx(adapter.forward_cost + adapter.backward_cost, rel=0.1)
