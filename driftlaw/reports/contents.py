@@ -209,7 +209,8 @@ def iou_tables(table: ResultTable) -> list[tuple[Table, Note]]:
             return [fmt.error_text(values.get(name)) for name in names] + [column_text(row, "miou") for _ in last]
 
         if names:
-            filled = _fill(title, table, ([*map(Column, names), *last], cells))
+            columns = [Column(fmt.short_name(name), full_name=name) for name in names]
+            filled = _fill(title, table, ([*columns, *last], cells))
             tables.append((filled, Note(fmt.LABELS["captions"][key], "caption")))
     return tables
 
