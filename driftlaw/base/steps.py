@@ -58,6 +58,10 @@ class AdapterSteps(AdapterState):
     def _is_small(self, images: Tensor) -> bool:
         return isinstance(self.window, CollectingWindow) and self.window.is_small(images)
 
+    def batches_per_update(self, images: Tensor) -> int:
+        """Return how many batches of this size are collected for one update; 1 if they are not small."""
+        return -(-cast("CollectingWindow", self.window).target // len(images)) if self._is_small(images) else 1
+
     def _attempt(self, images: Tensor) -> StepOutput:
         """Predict a batch and update the model. If this fails, nothing has changed.
 

@@ -254,8 +254,9 @@ class _Evaluation:
     def _count_cost(self, images: Tensor, kind: str) -> Line:
         """Count the FLOPs of one step and of one forward pass of the model, and restore the adapter's state.
 
-        For the first batch of a stream the second step is counted, because the first may include work that is done
-        once, such as a warm-up on training data.
+        If small batches are collected for an update, it is the mean over all steps for one update. For the first batch
+        of a stream counting starts at the second step, because the first may include work that is done once, such as a
+        warm-up on training data.
         """
         adapter = self.adapter
         with torch.no_grad(), adapter.eager():
@@ -264,9 +265,10 @@ class _Evaluation:
         with adapter.eager():
             if not self.lines:
                 adapter.step(images)
-            _, step = count_flops(lambda: adapter.step(images))
+            steps = [count_flops(lambda: adapter.step(images))[1] for _ in range(adapter.batches_per_update(images))]
         adapter.load_state_dict(before)
-        cost = {"step_flops_per_image": step // len(images), "forward_flops_per_image": forward // len(images)}
+        count = len(images)
+        cost = {"step_flops_per_image": sum(steps) // len(steps) // count, "forward_flops_per_image": forward // count}
         self.costs[kind] = cost
         return cost
 

@@ -63,6 +63,14 @@ def test_the_counted_cost_is_what_the_method_declares(model, method, passes):
     assert declared.forward_cost + declared.backward_cost == passes
 
 
+@pytest.mark.small_batches
+@pytest.mark.parametrize(("method", "passes"), [("tent", 2), ("law", 8)])
+def test_the_cost_of_small_batches_contains_that_of_their_update(model, method, passes):
+    """Batches of 5 images are predicted, and every second one is followed by an update on 10 images."""
+    cost = run(NoiseStream(), driftlaw.adapt(model, method, window=10)).closing["cost"]
+    assert cost["step_flops_per_image"] / cost["forward_flops_per_image"] == pytest.approx(1 + passes, rel=0.1)
+
+
 def test_neither_a_warm_up_nor_a_second_model_changes_the_counted_cost(model):
     """RMT uses its training data in the first step and predicts with two models."""
     for _ in range(2):  # prototypes computed, then read from the cache
