@@ -26,6 +26,10 @@ class SnapshotFolder:
         """Return the files, oldest first."""
         return sorted(path for path in self.folder.glob("step-*.pt") if path.stem[5:].isdecimal())
 
+    def has_before(self, steps: int) -> bool:
+        """Return True if there is a state with fewer steps than ``steps``."""
+        return any(int(path.stem[5:]) < steps for path in self.paths())
+
     def save(self, steps: int, state: Mapping[str, Any]) -> Path:
         """Write a state and delete those that are too old. A file is complete or does not exist.
 

@@ -98,7 +98,7 @@ class ModelServer:
     def status(self, tenant: str) -> Status:
         """Return what ``GET /v1/status`` returns."""
         batcher = self.batcher(tenant)
-        guard, names = batcher.adapter.guard, self.class_names
+        guard, folder, names = batcher.adapter.guard, _folder(batcher.adapter), self.class_names
         with batcher.changed:
             (images, logits), events, batches = batcher.last, list(batcher.events), list(batcher.batches)
             layer_weights, steps, count = batcher.layer_weights, batcher.steps, batcher.images
@@ -120,6 +120,7 @@ class ModelServer:
             layer_weights=layer_weights,
             guard_counts=dict(guard.counts) if guard is not None else {},
             guard_scale=guard.scale if guard is not None else None,
+            can_roll_back=folder is not None and folder.has_before(steps),
             series=make_series(batches, time.time()),
             events=events,
             last_batch=[Thumbnail(data_uri(image), *row.values()) for image, row in zip(images, rows, strict=True)],

@@ -77,6 +77,8 @@ class Status(BaseModel):
     """Number of actions of the guard, by name."""
     guard_scale: float | None
     """Factor of all updates, 1 without alarms; None without a guard."""
+    can_roll_back: bool
+    """Whether there is a snapshot from before the current step."""
     series: Series
     events: list[Event]
     """The last actions, oldest first."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from torch.multiprocessing import reductions
 from torch.utils.data import DataLoader, Dataset
 
 from driftlaw.base import Domain
@@ -34,7 +35,7 @@ class Read:
 
 
 class PixelReader(Dataset[Tensor | DriftlawError]):
-    """Dataset of the pixels of reads, uint8 (n, h, w, 3), for the workers of a DataLoader.
+    """Dataset of the pixels of reads, uint8 (n, 3, h, w), for the workers of a DataLoader.
 
     An error is returned and not raised, because torch would replace its message by a traceback.
     """
@@ -53,7 +54,7 @@ class PixelReader(Dataset[Tensor | DriftlawError]):
                 pixels[rows] = read_pixels(self.dataset, self.archive, domain, read.indices[rows])
         except DriftlawError as error:
             return error
-        return torch.from_numpy(pixels)
+        return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()
 
 
 def prefetch(cache: CorruptedImageCache, reads: Sequence[Read], workers: int) -> Iterator[tuple[Read, Tensor]]:
@@ -69,6 +70,9 @@ def prefetch(cache: CorruptedImageCache, reads: Sequence[Read], workers: int) ->
     for read, pixels in zip(reads, loader, strict=True):
         if isinstance(pixels, DriftlawError):
             raise pixels
+        # torch keeps a few bytes of the last 128 tensors from workers. Each of them would keep malloc from using the
+        # memory of a whole batch again.
+        reductions.shared_cache.free_dead_references()
         yield read, pixels
 
 

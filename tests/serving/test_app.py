@@ -91,12 +91,15 @@ def test_reset_returns_to_the_source_model_and_deletes_snapshots(run_server, tmp
 
 def test_rollback_returns_to_the_snapshot_before(run_server, images):
     server = run_server()
+    assert not server.client.get("/v1/status").json()["can_roll_back"]
     answers = [server.predict(images).json() for _ in range(3)]
+    assert server.client.get("/v1/status").json()["can_roll_back"]
     assert server.client.post("/v1/rollback").json()["step"] == 2
     assert server.predict(images).json() == answers[2]
     assert [server.client.post("/v1/rollback").json().get("step") for _ in range(3)] == [2, 1, None]
     response = server.client.post("/v1/rollback")
     assert response.status_code == 409
+    assert not server.client.get("/v1/status").json()["can_roll_back"]
     assert "no snapshot" in response.json()["error"]
 
 

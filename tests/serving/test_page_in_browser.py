@@ -188,6 +188,7 @@ def test_buttons_pause_resume_reset_and_roll_back(start, open_page):
     page.get_by_role("dialog").get_by_role("button", name="Reset").click()
     expect(page.locator("#message")).to_have_text("The adapter was reset.")
     assert server.batcher.adapter.steps == 0
+    expect(page.get_by_role("button", name="Roll back")).to_be_disabled()
     actions = page.locator("#events .action")
     expect(actions).to_have_text(["reset", "rollback", "resume", "pause"])
     expect(page.locator("#timeline i")).to_have_count(4)
@@ -196,6 +197,7 @@ def test_buttons_pause_resume_reset_and_roll_back(start, open_page):
 def test_page_can_be_used_with_the_keyboard(start, open_page):
     server = start(method="tent")
     server.predict()
+    server.predict(1)  # then there is a snapshot from before, and the button to roll back is enabled
     page = open_page(server)
     expect(page.get_by_role("button", name="Pause updates")).to_be_enabled()
     for key in ("Tab", "Enter"):
@@ -206,7 +208,7 @@ def test_page_can_be_used_with_the_keyboard(start, open_page):
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).not_to_be_visible()
-    assert server.batcher.adapter.steps == 1
+    assert server.batcher.adapter.steps == 2
 
 
 def test_administrators_token_is_asked_for_and_kept_in_memory_only(start, open_page):

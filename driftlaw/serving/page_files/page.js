@@ -173,7 +173,9 @@ function showProblem(problem) {
   get("main").classList.toggle("stale", Boolean(problem));
   get("banner").hidden = !problem;
   get("enter-token").hidden = !needsToken;
-  for (const id of ["pause", "rollback", "reset"]) get(id).disabled = Boolean(problem);
+  for (const id of ["pause", "reset"]) get(id).disabled = Boolean(problem);
+  get("rollback").disabled = Boolean(problem) || !status.can_roll_back;
+  get("rollback").title = get("rollback").disabled ? "There is no earlier snapshot." : "";
   if (!problem) return;
   setText(get("problem"), problem + since);
   setText(get("mode"), needsToken ? "Token needed" : "No connection");
