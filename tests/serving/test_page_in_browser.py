@@ -9,6 +9,7 @@ import urllib.request
 
 import pytest
 
+from driftlaw.serving.status import Event
 from driftlaw.testing.fixtures import make_images
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -241,12 +242,14 @@ def test_source_model_that_predicts_is_shown(start, open_page):
     server = start(method="tent")
     server.predict()
     server.batcher.adapter.guard.mode = "source"
-    server.batcher.adapter.guard.report(server.batcher.adapter, "stored_statistics", "<b>skew</b> 0.4 > 0.25")
+    reason = "<b>skew</b> 0.4 > 0.25"
+    server.batcher.adapter.guard.report(server.batcher.adapter, "stored_statistics", reason)
+    server.batcher.events.append(Event(time.time(), 1, "stored_statistics", reason))  # as during a step
     server.predict(1)
     page = open_page(server)
     expect(page.locator("#mode")).to_have_text("Source model")
     expect(page.locator("#guard-note")).to_contain_text("1 stored statistics")
-    expect(page.locator("#events .reason").first).to_contain_text("<b>skew</b> 0.4 > 0.25")
+    expect(page.locator("#events .reason").first).to_contain_text(reason)
 
 
 def test_server_that_is_away_and_comes_back(start, open_page):
