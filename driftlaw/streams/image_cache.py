@@ -85,18 +85,20 @@ class CorruptedImageCache:
     def _compute(self, domain: Domain, indices: Indices) -> Tensor:
         if self.archive is None and domain.name != CLEAN:
             return self._corrupt(self.get(Domain(CLEAN, 0), indices), domain, indices)
-        pixels = torch.from_numpy(read_pixels(self.dataset, self.archive, domain, indices))
-        return pixels.to(self.device).permute(0, 3, 1, 2).contiguous()
+        return self._to_device(torch.from_numpy(read_pixels(self.dataset, self.archive, domain, indices)))
 
     def from_pixels(self, pixels: Tensor, domain: Domain, indices: Indices) -> Tensor:
-        """Return what ``get`` returns, from pixels (k, 3, h, w) that were read elsewhere. Nothing is cached."""
-        images = pixels.to(self.device)
+        """Return what ``get`` returns, from the result of ``read_pixels``. Nothing is cached."""
+        images = self._to_device(pixels)
         is_read = self.archive is not None or domain.name == CLEAN
         return images if is_read else self._corrupt(images, domain, indices)
 
     def _corrupt(self, clean: Tensor, domain: Domain, indices: Indices) -> Tensor:
         order, name, severity = torch.from_numpy(indices), domain.name, domain.severity
         return corrupt(clean, name, severity, seed=self.seed, indices=order, encoding=self.encoding)
+
+    def _to_device(self, pixels: Tensor) -> Tensor:
+        return pixels.to(self.device).permute(0, 3, 1, 2).contiguous()
 
 
 def read_pixels(dataset: ImageDataset, archive: Archive | None, domain: Domain, indices: Indices) -> Pixels:

@@ -35,7 +35,7 @@ class Read:
 
 
 class PixelReader(Dataset[Tensor | DriftlawError]):
-    """Dataset of the pixels of reads, uint8 (n, 3, h, w), for the workers of a DataLoader.
+    """Dataset of the pixels of reads, uint8 (n, h, w, 3), for the workers of a DataLoader.
 
     An error is returned and not raised, because torch would replace its message by a traceback.
     """
@@ -54,7 +54,7 @@ class PixelReader(Dataset[Tensor | DriftlawError]):
                 pixels[rows] = read_pixels(self.dataset, self.archive, domain, read.indices[rows])
         except DriftlawError as error:
             return error
-        return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()
+        return torch.from_numpy(pixels)
 
 
 def prefetch(cache: CorruptedImageCache, reads: Sequence[Read], workers: int) -> Iterator[tuple[Read, Tensor]]:
