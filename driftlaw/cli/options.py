@@ -64,7 +64,9 @@ Limit = Annotated[int | None, typer.Option(help="Maximum number of images per do
 Metrics = Annotated[
     str | None,
     typer.Option(
-        "--metrics", "--measures", help="Extra metrics, comma-separated: calibration, forgetting, drift, agreement."
+        "--metrics",
+        "--measures",
+        help="Extra metrics, comma-separated: calibration, forgetting, drift, agreement, frames.",
     ),
 ]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1, …")]

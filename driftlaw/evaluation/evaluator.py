@@ -70,7 +70,7 @@ def run(
             (n, h, w) of the size of the images.
         adapter: adapter to evaluate.
         reset_on: ``domain`` resets the adapter to the source model whenever a new domain starts.
-        metrics: metrics besides error and cost: ``calibration``, ``forgetting``, ``drift``, ``agreement``.
+        metrics: metrics besides error and cost: ``calibration``, ``forgetting``, ``drift``, ``agreement``, ``frames``.
         record: JSONL file to write. A finished record of the same run is returned unchanged, an unfinished one is
             resumed, and the record of a different run is an error.
         command: command line to store in the record's header.
@@ -176,7 +176,8 @@ class _Evaluation:
             try:
                 for batch, ends_domain in self.metrics.with_domain_ends(batches):
                     segment += batch.starts_domain
-                    line = self._step(batch, segment) | only_in_first_line | self.metrics.of_domain(ended=ends_domain)
+                    line = self._step(batch, segment, ends_domain=ends_domain) | only_in_first_line
+                    line |= self.metrics.of_domain(ended=ends_domain)
                     only_in_first_line = {}
                     record.append(line)
                     progress(line)
@@ -206,10 +207,9 @@ class _Evaluation:
             return own or KeyboardInterrupt()
         return own
 
-    def _step(self, batch: Batch, segment: int) -> Line:
+    def _step(self, batch: Batch, segment: int, *, ends_domain: bool) -> Line:
         images, labels = batch.images, batch.labels
-        if labels is None and "calibration" in self.metrics.names:
-            raise UsageError("The metric 'calibration' needs labels, but the stream has none. Omit it from metrics.")
+        self.metrics.check_labels(labels)
         if self.lines and (self.lines[0]["wrong"] is None) != (labels is None):
             raise UsageError(
                 f"Some batches have labels and batch {batch.index} differs. Expected labels in all or none."
@@ -243,6 +243,7 @@ class _Evaluation:
             "facts": diagnostics_to_json(output.diagnostics),
             **({"guard": events} if (events := self._guard_events()) else {}),
             **({} if labels is None else self.metrics.of_batch(output.logits, labels)),
+            **(self.metrics.of_frame(batch, images, output.logits, self.lines) if ends_domain else {}),
             **cost,
             "timing": {"seconds": timer.seconds},
         }

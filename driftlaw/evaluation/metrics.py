@@ -1,6 +1,6 @@
-"""Optional metrics of a run besides its error: calibration, forgetting, parameter drift, comparison with the source."""
+"""Optional metrics of a run besides its error: calibration, forgetting, drift, comparison with the source, frames."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain, pairwise
 from typing import Any
@@ -12,11 +12,12 @@ from torch import Tensor
 from driftlaw.base import Adapter, Batch, Monitor, Stream
 from driftlaw.base.diagnostics import diagnostics_to_json, relative_distances
 from driftlaw.errors import UsageError, unknown_name
+from driftlaw.evaluation.frames import LONGEST_SIDE, MAX_FRAMES, encode_frame
 from driftlaw.evaluation.predictions import IGNORE_INDEX, compare, labelled_pixels
 from driftlaw.hardware import to_device
 from driftlaw.records.jsonl import Line
 
-METRICS = ("calibration", "forgetting", "drift", "agreement")
+METRICS = ("calibration", "forgetting", "drift", "agreement", "frames")
 BINS = 15  # of equal width, as in Guo et al. (ICML 2017)
 CLEAN_IMAGES = 2000  # at most; the standard error of a 6 % error rate is then about 0.5 percentage points
 
@@ -63,6 +64,7 @@ class OnlineMetrics:
         at_most, tensors = {"at_most": CLEAN_IMAGES}, {"tensors": list(self.initial)}
         parts: dict[str, Line] = {"calibration": {"bins": BINS}, "forgetting": at_most, "drift": tensors}
         parts["agreement"] = asdict(self.adapter.monitor)
+        parts["frames"] = {"at_most": MAX_FRAMES, "longest_side": LONGEST_SIDE}
         return {"measures": {name: parts[name] for name in self.names}} if self.names else {}
 
     def of_batch(self, logits: Tensor, labels: Tensor) -> Line:
@@ -73,12 +75,40 @@ class OnlineMetrics:
             logits, labels = labelled_pixels(logits, labels, self.ignore_index)
         return {"calibration": confidence_bins(logits, labels)}
 
+    def check_labels(self, labels: Tensor | None) -> None:
+        """Raise UsageError if a metric needs other labels than those of a batch."""
+        if labels is None and "calibration" in self.names:
+            raise UsageError("The metric 'calibration' needs labels, but the stream has none. Omit it from metrics.")
+        if "frames" in self.names and (labels is None or labels.ndim != 3):
+            found = "no labels" if labels is None else "one label per image"
+            raise UsageError(
+                f"The metric 'frames' needs label maps (n, h, w), but the stream has {found}. Omit it from metrics."
+            )
+
+    def of_frame(self, batch: Batch, images: Tensor, logits: Tensor, lines: Sequence[Line]) -> Line:
+        """Return the part of a line with the first frame of the last batch of a domain.
+
+        Frames are stored in rounds 1, 2, 4, 8 and so on, at most ``MAX_FRAMES`` per run.
+
+        Args:
+            batch: last batch of a domain.
+            images: its images as they were passed to the adapter.
+            logits: its logits.
+            lines: lines of all batches before it.
+        """
+        is_stored = "frames" in self.names and not batch.domain.round & (batch.domain.round + 1)
+        if not is_stored or sum("frame" in line for line in lines) >= MAX_FRAMES:
+            return {}
+        assert batch.labels is not None
+        image = self.adapter.inputs.to_unit(images[:1], self.adapter.model, check_dtype=False, check_values=False)[0]
+        return {"frame": encode_frame(image, logits[0], batch.labels[0], self.ignore_index)}
+
     def with_domain_ends(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, bool]]:
         """Yield each batch with a flag that is True for the last batch of a domain.
 
-        This reads one batch ahead. It is only needed for ``drift``; without it the flag is always False.
+        This reads one batch ahead, which only ``drift`` and ``frames`` need. Without them the flag is always False.
         """
-        if "drift" not in self.names:
+        if not {"drift", "frames"} & set(self.names):
             yield from ((batch, False) for batch in batches)
             return
         for batch, following in pairwise(chain(batches, [None])):
@@ -87,7 +117,7 @@ class OnlineMetrics:
 
     def of_domain(self, *, ended: bool) -> Line:
         """Return the drift of every adapted tensor if the domain has ended, else nothing."""
-        if not ended:
+        if not ended or "drift" not in self.names:
             return {}
         if not self.initial:
             return {"drift": []}

@@ -208,16 +208,18 @@ class RunRecord:
         """Mean IoU per domain name in per cent, averaged over its segments; empty without label maps."""
         return _means((segment.name, segment.mean_iou) for segment in self.segments)
 
-    @property
-    def iou_by_class(self) -> dict[str, float]:
-        """IoU per class in per cent, averaged over the segments in which the class occurs; empty without label maps."""
+    @cached_property
+    def class_names(self) -> list[str]:
+        """Names of the classes of label maps, or their numbers if they have none; empty without label maps."""
         count = max((len(segment.class_iou) for segment in self.segments), default=0)
         dataset = self.header.get("stream", {}).get("dataset")
         known = dataset.get("class_names") if isinstance(dataset, dict) else None
-        names = known if isinstance(known, list) and len(known) == count else range(count)
-        return _means(
-            (str(names[index]), value) for part in self.segments for index, value in enumerate(part.class_iou)
-        )
+        return [str(name) for name in (known if isinstance(known, list) and len(known) == count else range(count))]
+
+    @property
+    def iou_by_class(self) -> dict[str, float]:
+        """IoU per class in per cent, averaged over the segments in which the class occurs; empty without label maps."""
+        return _means(pair for part in self.segments for pair in zip(self.class_names, part.class_iou, strict=False))
 
     def iou_summary(self, digits: int = 6) -> Line:
         """Return mean IoU, by domain and by class, as JSON data; empty without label maps."""

@@ -38,6 +38,12 @@ class _Iou(_Fields):
     union: list[Count]
 
 
+class _Frame(_Fields):
+    input: str
+    prediction: str
+    truth: str
+
+
 class BatchLine(_Fields):
     """Line of one batch."""
 
@@ -56,6 +62,7 @@ class BatchLine(_Fields):
     calibration: _Calibration | None = None
     clean: dict[str, Count] = {}
     drift: Numbers = []
+    frame: _Frame | None = None
 
 
 class _RunTiming(_Fields):

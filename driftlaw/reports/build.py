@@ -180,7 +180,7 @@ def build_document(
 
 def _page_parts(table: ResultTable, cost: list[Block]) -> dict[str, list[Block]]:
     """Return the subsections that only a page has, and the cost with its figure."""
-    from driftlaw.reports import figures, heat_maps  # import matplotlib
+    from driftlaw.reports import figures, frames, heat_maps  # import matplotlib or Pillow
 
     best_first = [*table.ranked, *[row for row in table.rows if row not in table.ranked]]
 
@@ -193,6 +193,7 @@ def _page_parts(table: ResultTable, cost: list[Block]) -> dict[str, list[Block]]
         return [*blocks, Note(not_drawn, "caption") if others else None]
 
     parts: dict[str, list[Block | None]] = {
+        "Frames": [frames.frame_strips(table)],
         "Error along the stream": [figures.draw_error_along_stream(table), figures.draw_error_by_round(table)],
         "Diagnostics without labels": [*figures.draw_diagnostics(table)],
     }

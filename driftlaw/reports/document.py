@@ -107,6 +107,23 @@ class Samples:
 
 
 @dataclass(frozen=True)
+class Strips:
+    """Images in rows that have the same columns, with a legend of classes.
+
+    Attributes:
+        headings: One heading per column.
+        rows: Name of each row, and for every column an image file with the text below it, or None.
+        legend: Name and CSS color of every class; the color is empty for pixels without a class, which are hatched.
+        caption: Caption.
+    """
+
+    headings: tuple[Cell, ...]
+    rows: tuple[tuple[str, tuple[tuple[bytes, str] | None, ...]], ...]
+    legend: tuple[tuple[str, str], ...]
+    caption: str
+
+
+@dataclass(frozen=True)
 class Note:
     """A paragraph.
 
@@ -122,7 +139,7 @@ class Note:
     items: tuple[tuple[str, str], ...] = ()
 
 
-Block = Table | Figure | Samples | Note
+Block = Table | Figure | Samples | Strips | Note
 
 
 @dataclass(frozen=True)

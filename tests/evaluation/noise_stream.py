@@ -9,7 +9,10 @@ from typing import Any
 
 import torch
 
+from driftlaw import evaluation
 from driftlaw.base import Batch, Domain, Stream
+
+METRICS = tuple(name for name in evaluation.METRICS if name != "frames")  # which needs label maps
 
 
 class NoiseStream(Stream):

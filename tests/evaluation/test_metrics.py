@@ -8,11 +8,10 @@ import torch
 import driftlaw
 from driftlaw.base import Monitor
 from driftlaw.errors import UsageError
-from driftlaw.evaluation import METRICS
 from driftlaw.evaluation.metrics import confidence_bins
 from driftlaw.records import calibration_error, clean_error, layer_drift, read_record
 from tests.base.models import Recorder
-from tests.evaluation.noise_stream import NoiseStream
+from tests.evaluation.noise_stream import METRICS, NoiseStream
 
 
 def run(model, method="law", *, metrics=METRICS, stream=None, **options):

@@ -13,10 +13,10 @@ import torch
 
 import driftlaw
 from driftlaw.errors import DataError, UsageError
-from driftlaw.evaluation import METRICS, run
+from driftlaw.evaluation import run
 from driftlaw.records import dump_line, read_record
 from driftlaw.testing.fixtures import SyntheticDataset
-from tests.evaluation.noise_stream import NoiseStream, lines_without_timing
+from tests.evaluation.noise_stream import METRICS, NoiseStream, lines_without_timing
 
 
 class Killed(BaseException):
