@@ -7,6 +7,7 @@ Screenshots of a report and of the live page need chromium and are left as they 
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import os
 import re
@@ -25,13 +26,16 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from matplotlib.patches import Patch
 from PIL import Image
 from record_tables import ROOT, TITLES, batch_size_errors, load, step_milliseconds
 
 from driftlaw.corruptions import corrupt, list_corruptions
 from driftlaw.corruptions.contact_sheet import contact_sheet
 from driftlaw.datasets import load_dataset
-from driftlaw.records import error_by_round
+from driftlaw.records import error_by_round, find_records, read_record
+from driftlaw.reports import make_tables
+from driftlaw.reports.frames import frame_strips
 
 IMAGES = ROOT / "docs" / "images"
 COLORS = {
@@ -236,6 +240,39 @@ def report() -> None:
         screenshot(page.as_uri(), "report.jpg")
 
 
+def frames() -> None:
+    """Frames of five domains of the generated segmentation stream, from the records of a run."""
+    names = ["gaussian noise", "glass blur", "snow", "contrast", "jpeg compression"]
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--methods", "source,norm,tent,law", "--metrics", "frames", "--out", folder]
+        subprocess.run([sys.executable, "-m", "driftlaw", "run", "shapes", *options], cwd=ROOT, check=True)
+        draw_frames(Path(folder), names, "frames-shapes.png")
+
+
+def draw_frames(folder: Path, names: list[str], picture: str) -> None:
+    """Draw the frames of some domains of the records in a folder, as a report shows them."""
+    (table,) = make_tables(map(read_record, find_records([folder])))
+    strips = frame_strips(table)
+    assert strips is not None
+    rows = [(name, images) for name, images in strips.rows if name in names]
+    height, width = plt.imread(io.BytesIO(rows[0][1][1][0])).shape[:2]
+    columns, side = len(strips.headings), 1.5
+    size = (columns * side, len(rows) * (side * height / width + 0.2) + 0.6)
+    figure, grid = plt.subplots(len(rows), columns, figsize=size, squeeze=False, layout="constrained")
+    for axes, heading in zip(grid[0], strips.headings, strict=True):
+        axes.set_title(heading.label, fontsize=10)
+    for line, (name, images) in zip(grid, rows, strict=True):
+        for axes, image in zip(line, images, strict=True):
+            axes.imshow(Image.open(io.BytesIO(image[0])), interpolation="nearest")
+            axes.set_xlabel(image[1] and f"{image[1]} %", fontsize=8, labelpad=2)
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+        line[0].set_ylabel(name.replace(" ", "\n"), fontsize=9)
+    patches = [Patch(facecolor=color or "#9c9c9c", hatch="" if color else "////") for _, color in strips.legend]
+    figure.legend(patches, [name for name, _ in strips.legend], loc="outside lower center", ncols=6, frameon=False)
+    save(figure, picture)
+
+
 def live_page() -> None:
     """A screenshot of the live page of the server, after two minutes of foggy, then snowy images."""
     if importlib.util.find_spec("uvicorn") is None:
@@ -288,6 +325,7 @@ PICTURES = (
     speed,
     tutorial,
     report,
+    frames,
     live_page,
 )
 
