@@ -6,8 +6,8 @@ import numpy.typing as npt
 _HEX = (
     # The colors of Okabe and Ito (2008) without black.
     *("0072b2", "e69f00", "009e73", "cc79a7", "56b4e9", "d55e00", "f0e442"),
-    # Each of the others has the largest distance (OKLab) from those before it and from gray. It is the smallest of four
-    # distances: for normal vision, and for protanopia, deuteranopia and tritanopia as in Machado et al. (2009).
+    # Chosen one after another: each has the largest distance from the colors before it and from gray. The distance is
+    # the smallest of four, weighted, in OKLab: normal vision and three kinds of color blindness (Machado 2009).
     *("5a004b", "3c00a5", "96ffd2", "96001e", "a500f0", "5a4b78", "005a4b", "b469f0", "b4d2ff", "c300a5", "965a3c"),
     *("4b0078", "87c378", "ff69d2", "c3ff96", "3ce1a5", "001ed2"),
 )
