@@ -1,7 +1,7 @@
 """Send a folder of images to a running `driftlaw serve`: python send_folder.py [FOLDER] [URL].
 
-Without a folder, 600 embedded images are corrupted and written to the folder corrupted/ first. If the network predicts a
-class per pixel, label maps and overlays are written to folders beside that of the images.
+Without a folder, 600 embedded images are corrupted and written to the folder corrupted/ first. If the network predicts
+a class per pixel, label maps and overlays are written to folders beside that of the images.
 """
 
 import sys

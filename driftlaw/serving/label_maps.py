@@ -49,29 +49,24 @@ class LabelMap:
         return Image.fromarray(self.labels).resize(size, Image.Resampling.NEAREST)
 
     def overlay(self, image: Image.Image) -> Image.Image:
-        """Return an RGB image mixed with the colors of its classes, in equal parts."""
+        """Return an image in gray, so that colors are those of classes only, mixed with them in equal parts."""
         colors = Image.fromarray(label_map_to_rgb(np.asarray(self.image(image.size))))
-        return Image.blend(image, colors, 0.5)
+        return Image.blend(image.convert("L").convert("RGB"), colors, 0.5)
 
 
 def predict_label_maps(logits: torch.Tensor, size: Sequence[int]) -> list[LabelMap]:
     """Return the label maps of logits (n, classes, h, w). Logits of another height and width are resized bilinearly."""
     maps = []
     for row in logits.split(1):  # one image at a time: enlarged logits need much memory
-        row = row.float()
-        row = (
-            row
-            if row.shape[2:] == tuple(size)
-            else F.interpolate(row, list(size), mode="bilinear", align_corners=False)
-        )[0]
-        best = row.amax(0)
-        labels = row.argmax(0).masked_fill(~best.isfinite(), NO_CLASS)  # -inf is a legal logit of a class
-        confidence = (best - row.logsumexp(0)).exp().cpu().numpy()
-        classes = labels.to(torch.uint8).cpu().numpy()
-        counts, sums = (
-            np.bincount(classes.ravel(), weights, 256)[: len(row)] for weights in (None, confidence.ravel())
-        )
-        maps.append(LabelMap(classes, counts / classes.size, sums / np.maximum(counts, 1)))
+        if row.shape[2:] != tuple(size):
+            row = F.interpolate(row.float(), list(size), mode="bilinear", align_corners=False)
+        values = row[0].float()
+        best = values.amax(0)
+        classes = values.argmax(0).masked_fill(~best.isfinite(), NO_CLASS)  # -inf is a legal logit of a class
+        labels, confidence = classes.to(torch.uint8).cpu().numpy(), (best - values.logsumexp(0)).exp().cpu().numpy()
+        counts = np.bincount(labels.ravel(), minlength=256)[: len(values)]
+        sums = np.bincount(labels.ravel(), confidence.ravel(), minlength=256)[: len(values)]
+        maps.append(LabelMap(labels, counts / labels.size, sums / np.maximum(counts, 1)))
     return maps
 
 
