@@ -8,7 +8,7 @@ from driftlaw.label_colors import CLASS_COLORS, label_map_to_rgb
 def test_each_class_has_its_color_and_pixels_without_a_class_are_gray():
     labels = np.array([[0, 18, 254], [255, -1, 300]])
     rgb = label_map_to_rgb(labels)
-    assert rgb.shape == (2, 3, 3) and rgb.dtype == np.uint8
+    assert (rgb.shape, rgb.dtype) == ((2, 3, 3), np.uint8)
     assert rgb[0].tolist() == CLASS_COLORS[[0, 18, 254]].tolist()
     assert set(rgb[1].ravel().tolist()) <= {128, 184}
 

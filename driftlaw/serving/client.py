@@ -79,8 +79,8 @@ class Client:
         for first in range(0, len(images), batch_size):
             part = images[first : first + batch_size]
             encode = _encode_files if isinstance(part[0], str | os.PathLike) else _encode_array
-            path = "/v1/predict?overlay=true" if overlay else "/v1/predict"
-            predictions += self._request("POST", path, *encode(part))["predictions"]
+            route = "/v1/predict?overlay=true" if overlay else "/v1/predict"
+            predictions += self._request("POST", route, *encode(part))["predictions"]
         for row in predictions:
             row |= {key: base64.b64decode(row[key]) for key in ("label_map", "overlay") if key in row}
         return predictions

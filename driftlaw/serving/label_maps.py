@@ -18,6 +18,7 @@ from driftlaw.label_colors import label_map_to_rgb
 NO_CLASS = 255
 """Label of pixels whose logits are not finite."""
 MAX_CLASSES = 255
+COLOR_SHARE = 0.6  # of colors in an overlay
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,9 @@ class LabelMap:
         return Image.fromarray(self.labels).resize(size, Image.Resampling.NEAREST)
 
     def overlay(self, image: Image.Image) -> Image.Image:
-        """Return an image in gray, so that colors are those of classes only, mixed with them in equal parts."""
+        """Return an image mixed with the colors of its classes. It is gray, so that no other color changes them."""
         colors = Image.fromarray(label_map_to_rgb(np.asarray(self.image(image.size))))
-        return Image.blend(image.convert("L").convert("RGB"), colors, 0.5)
+        return Image.blend(image.convert("L").convert("RGB"), colors, COLOR_SHARE)
 
 
 def predict_label_maps(logits: torch.Tensor, size: Sequence[int]) -> list[LabelMap]:
