@@ -102,7 +102,7 @@ class Routes:
                 if sent.wants_overlay:
                     files["overlay"] = to_png(output.overlay(sent.image(index, self.server.settings)))
                 if sent.wants_png:
-                    return Response(files.popitem()[1], media_type="image/png")
+                    return Response(files.get("overlay", files["label_map"]), media_type="image/png")
                 rows[index] |= {name: base64.b64encode(file).decode() for name, file in files.items()}
         return JSONResponse({"model": self.server.name, "step": answer.step, "mode": answer.mode, "predictions": rows})
 
@@ -213,9 +213,7 @@ class Routes:
             raise deadline_error() from None
         finally:
             server.pending[tenant] -= 1
-        maps = answer.outputs if isinstance(answer.outputs, list) else None
-        logged = answer.predictions().tolist() if maps is None else [entry.shares.round(4).tolist() for entry in maps]
-        request.state.log |= {"step": answer.step, "predictions": logged}
+        request.state.log |= {"step": answer.step, "predictions": answer.summary()}
         return answer, extra
 
     def _limited(self, request: Request) -> Request:
@@ -237,14 +235,16 @@ class Routes:
 
     async def _read_images(self, request: Request) -> tuple[Array, SentImages]:
         server, settings = self.server, self.server.settings
-        size, headers, wants_overlay = server.image_size, request.headers, request.query_params.get("overlay", "false")
-        wants_png = headers.get("accept", "").partition(",")[0].partition(";")[0].strip().lower() == "image/png"
-        if wants_overlay not in ("true", "false"):
+        size, overlay = server.image_size, request.query_params.get("overlay", "false")
+        if overlay not in ("true", "false"):
             raise RequestError(422, "The query parameter overlay is neither 'true' nor 'false'.")
-        if (wants_png or wants_overlay == "true") and not size.is_dense:
+        accepted, kind = (
+            request.headers.get(name, "").partition(",")[0].partition(";")[0].strip().lower()
+            for name in ("accept", "content-type")
+        )
+        sent = SentImages(wants_png=accepted == "image/png", wants_overlay=overlay == "true")
+        if (sent.wants_png or sent.wants_overlay) and not size.is_dense:
             raise RequestError(406, "This model predicts one class per image. There are no label maps and overlays.")
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        sent = SentImages(wants_png, wants_overlay == "true")
         if kind == "application/json":
             images = await run_in_threadpool(decoding.decode_json, await request.body(), size, settings)
             sent.images, sent.sizes = list(images), [(size.width, size.height)] * len(images)
@@ -252,7 +252,7 @@ class Routes:
             files = await self._read_files(request, kind)
             images, sent.sizes = await run_in_threadpool(decoding.decode_files, files, size, settings)
             sent.images = files if sent.wants_overlay else ()
-        if wants_png and len(images) != 1:
+        if sent.wants_png and len(images) != 1:
             raise RequestError(406, f"The request has {len(images)} images. Send one, or accept application/json.")
         return images, sent
 

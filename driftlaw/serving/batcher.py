@@ -44,6 +44,12 @@ class Answer:
             return np.stack([entry.labels for entry in self.outputs])
         return np.where(np.isfinite(self.outputs).all(1), self.outputs.argmax(1), -1)
 
+    def summary(self) -> list[Any]:
+        """Return the predicted class of every image, or the shares of all classes in its label map."""
+        if isinstance(self.outputs, list):
+            return [entry.shares.round(4).tolist() for entry in self.outputs]
+        return list(self.predictions().tolist())
+
 
 @dataclass(eq=False)
 class Job:

@@ -46,7 +46,7 @@ def decode_files(files: Sequence[bytes], size: NetworkInput, settings: ServerSet
     for data in files:
         image = decode_file(data, settings)
         sizes.append(image.size)
-        pixels.append(np.asarray(size.fit(image)).transpose(2, 0, 1))
+        pixels.append(np.ascontiguousarray(np.asarray(size.fit(image)).transpose(2, 0, 1)))
     return np.stack(pixels), sizes
 
 
@@ -57,8 +57,8 @@ class SentImages:
     Attributes:
         wants_png: whether the answer is a PNG file.
         wants_overlay: whether overlays are wanted.
-        images: PNG or JPEG files, or arrays (3, h, w).
-        sizes: width and height of each.
+        images: PNG or JPEG files, or arrays (3, h, w); empty if only their sizes are needed.
+        sizes: width and height of each image.
     """
 
     wants_png: bool

@@ -111,11 +111,6 @@ class FolderSource:
         return found
 
 
-def _read(path: Path) -> Image.Image:
-    with open_image(path) as image:
-        return upright_rgb(image)
-
-
 class VideoSource:
     """Frames of a video file, or of a camera or network stream. Needs OpenCV.
 
@@ -164,3 +159,8 @@ class VideoSource:
 def is_live(source: str) -> bool:
     """Return True for the number of a camera and for an address, whose frames cannot be read again."""
     return source.isdigit() or "://" in source
+
+
+def _read(path: Path) -> Image.Image:
+    with open_image(path) as image:
+        return upright_rgb(image)

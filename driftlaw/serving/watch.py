@@ -70,7 +70,7 @@ class Watch:
         self.checkpoint = path.with_name(path.name + ".checkpoint.pt")
         self.lines = self.next_frame = self._next_batch = 0
         self.done: set[str] = set()
-        self._png_names: set[str] = set()
+        self._png_names: set[str] = set()  # of images from files
         self._received = 0  # lines whose images the adapter has received
         self._again: list[Line] = []  # lines whose images it has to receive again
         self._saved, self._saved_at = -1, time.monotonic()
@@ -101,7 +101,7 @@ class Watch:
     def _count(self, line: Line) -> None:
         self.lines += 1
         self.done |= {line["file"]} if "file" in line else set()
-        self._png_names |= {line["png"]} if "png" in line else set()
+        self._png_names |= {line["png"]} if "file" in line and "png" in line else set()
         self.next_frame = line.get("frame", self.next_frame - 1) + 1
         self._next_batch = line.get("batch", self._next_batch - 1) + 1
 
@@ -202,10 +202,12 @@ class Watch:
         image, file = arrival.original, arrival.key.get("file")
         if image is None or (self.label_maps is None and self.overlays is None):
             return line
-        name = f"{arrival.key['frame']:08}.png" if file is None else Path(file).with_suffix(".png").as_posix()
-        if name in self._png_names:  # of an image whose name differs in its suffix only
-            name = f"{file}.png"
-        self._png_names.add(name)
+        if file is None:
+            name = f"{arrival.key['frame']:08}.png"
+        else:
+            name = Path(file).with_suffix(".png").as_posix()
+            name = f"{file}.png" if name in self._png_names else name  # if names differ in their suffix only
+            self._png_names.add(name)
         if self.label_maps is not None:
             with atomic_path(self.label_maps / name) as path:
                 label_map.image(image.size).save(path)
