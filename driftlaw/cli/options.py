@@ -1,6 +1,7 @@
 """Command-line options that several commands share, each with one help text."""
 
 import inspect
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,8 +46,22 @@ ServedNetwork = Annotated[
         help="Network, as for `driftlaw run`: weights by name or file, timm:NAME, mynet.py:make, …",
     ),
 ]
+
+
+def _parse_image_size(text: str) -> tuple[int, int]:
+    if not re.fullmatch(r"[1-9]\d{0,4}(x[1-9]\d{0,4})?", text):
+        raise typer.BadParameter(f"'{text}' is not a size. Expected height and width, such as 360x480, or one number.")
+    height, _, width = text.partition("x")
+    return int(height), int(width or height)
+
+
 ImageSize = Annotated[
-    int | None, typer.Option(min=1, help="Height and width of the network's images, if it does not state them.")
+    Any,
+    typer.Option(
+        parser=_parse_image_size,
+        metavar="HEIGHTxWIDTH",
+        help="Size of the network's images, if it does not state it: 360x480, or 224 for a square.",
+    ),
 ]
 Checkpoint = Annotated[
     Path | None,

@@ -66,10 +66,10 @@ def serve(
     if host not in LOCAL and not token:
         raise UsageError(f"--host {host} is reachable from other machines. Set DRIFTLAW_TOKEN, or use 127.0.0.1.")
     from driftlaw.cli.adapter import load_adapter
-    from driftlaw.export.calibration import input_size
     from driftlaw.serving.app import Routes
     from driftlaw.serving.class_names import class_names
     from driftlaw.serving.model_server import ModelServer
+    from driftlaw.serving.network_input import choose_input
     from driftlaw.serving.settings import ServerSettings
     from driftlaw.settings import parse, parse_assignments
 
@@ -86,7 +86,7 @@ def serve(
                 method, network, checkpoint, normalize, assignments, device=device, data_dir=data_dir
             )
         weights = str(getattr(model, "info", {}).get("weights") or Path(network).stem)
-        name, size = re.sub(r"[^A-Za-z0-9_.]+", "-", weights), image_size or input_size(model)
+        name, size = re.sub(r"[^A-Za-z0-9_.]+", "-", weights), choose_input(adapters[owner], model, image_size)
         model_server = ModelServer(adapters, settings, name=name, class_names=class_names(model), image_size=size)
         app = Routes(model_server, token, admin_token).application()
         config = uvicorn.Config(app, host=host, port=port, log_level="error", access_log=False, backlog=4096)

@@ -28,6 +28,12 @@ def watch(
     batch_size: Annotated[int, typer.Option(min=1, help="Most waiting images that are predicted together.")] = 1,
     adapt_every: Annotated[int, typer.Option(min=1, help="Update on every n-th batch; only predict the others.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Output file (default: in runs/watch, and stdout).")] = None,
+    label_maps: Annotated[
+        Path | None, typer.Option(help="Folder for label maps (PNG), if the network predicts a class per pixel.")
+    ] = None,
+    overlays: Annotated[
+        Path | None, typer.Option(help="Folder for images mixed with the colors of their classes (PNG).")
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="End when all images in the folder have a line.")] = False,
     device: opt.Device = "auto",
     data_dir: opt.DataDir = None,
@@ -38,8 +44,11 @@ def watch(
     The same command continues after an interruption, also after kill -9: with the next image, and with the adapter as
     it was. No image is predicted twice. A file that cannot be read gets a line with the reason.
 
+    A network that predicts a class per pixel gives the share of pixels of every class. --label-maps and --overlays
+    write images.
+
     A video or camera needs OpenCV (pip install opencv-python-headless). Images that do not have the size of the
-    network's input are resized and cropped.
+    network's input are resized, and cropped if the network predicts one class per image.
 
     For example:
 
@@ -48,33 +57,47 @@ def watch(
     driftlaw watch incoming/ --network timm:resnet50 --method tent --guard
 
     driftlaw watch 0 --adapt-every 15 --set law.learning_rate=2e-4
+
+    driftlaw watch drive.mp4 --network street.pth --image-size 360x480 --label-maps labels/ --overlays overlays/
     """
     from driftlaw.cli.adapter import load_adapter
-    from driftlaw.export.calibration import input_size
     from driftlaw.models import weights_sha256
     from driftlaw.records.jsonl import content_hash, dump_line
     from driftlaw.serving.class_names import class_names
     from driftlaw.serving.image_sources import FolderSource, VideoSource, is_live
+    from driftlaw.serving.network_input import choose_input
     from driftlaw.serving.watch import Watch
 
     path = Path(source)
     if not path.exists() and not is_live(source):
         raise UsageError(f"{source} does not exist. Expected a folder, a video file or the number of a camera.")
+    folders = [folder.resolve() for folder in (label_maps, overlays) if folder is not None]
+    if len(set(folders)) < len(folders) or any(folder.is_relative_to(path.resolve()) for folder in folders):
+        raise UsageError("--label-maps and --overlays need different folders that are not in the watched one.")
     adapter, model = load_adapter(
         method, network, checkpoint, normalize, set_ or [], guard=guard, device=device, data_dir=data_dir
     )
-    size = image_size or input_size(model)
+    size = choose_input(adapter, model, image_size)
+    if (label_maps or overlays) and not size.is_dense:
+        raise UsageError("--label-maps and --overlays need a network that predicts a class per pixel.")
     place, name = (str(path.resolve()), path.resolve().name) if path.exists() else (source, "camera")
-    identity: Line = {"source": place, "model": weights_sha256(model), "method": adapter.name, "image_size": size}
+    identity: Line = {"source": place, "model": weights_sha256(model), "method": adapter.name}
     identity |= {
+        "image_size": list(size[:2]),
         "settings": adapter.config.model_dump(mode="json"),
         "batch_size": batch_size,
         "adapt_every": adapt_every,
     }
     default = Path("runs", "watch", f"{name}-{adapter.name}-{content_hash(identity)[:8]}.jsonl")
-    names = class_names(model)
     watched = Watch(
-        adapter, out or default, identity, class_names=names, batch_size=batch_size, adapt_every=adapt_every
+        adapter,
+        out or default,
+        identity,
+        class_names=class_names(model),
+        batch_size=batch_size,
+        adapt_every=adapt_every,
+        label_maps=label_maps,
+        overlays=overlays,
     )
     before = watched.lines
     if before and not is_quiet():

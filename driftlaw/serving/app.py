@@ -1,11 +1,10 @@
-"""HTTP application of the server: routes, tokens, limits, request log and metrics."""
+"""HTTP application of the server: routes, tokens and limits."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import hmac
-import json
-import logging
 import math
 import time
 from collections.abc import AsyncIterator
@@ -16,21 +15,22 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers, UploadFile
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message
 
 from driftlaw import __version__
 from driftlaw.serving import decoding, openapi, page, protocol
-from driftlaw.serving.batcher import Job, deadline_error
-from driftlaw.serving.decoding import Array
+from driftlaw.serving.access_log import AccessLog
+from driftlaw.serving.batcher import Answer, Job, deadline_error
+from driftlaw.serving.decoding import Array, SentImages
+from driftlaw.serving.label_maps import LabelMap, to_png
 from driftlaw.serving.metrics import Metrics
 from driftlaw.serving.model_server import ACTIONS, ModelServer
 from driftlaw.serving.settings import RequestError
 from driftlaw.serving.status import Status
 
-request_log = logging.getLogger("driftlaw.requests")
 FULL = 0.7  # share of a request's deadline; the queue is full if the expected time in it is longer
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
@@ -86,9 +86,24 @@ class Routes:
         return app
 
     async def predict(self, request: Request) -> Response:
-        """Predict images: PNG or JPEG files (multipart, or one as the body), or JSON arrays."""
-        answer, _ = await self.answer(request, self._read_images)
-        rows = decoding.describe_logits(answer.logits, self.server.class_names)
+        """Predict images: PNG or JPEG files (multipart, or one as the body), or JSON arrays.
+
+        If the model predicts a class per pixel, the answer has label maps, and with ``overlay=true`` also overlays.
+        With ``Accept: image/png``, the answer for one image is its label map, or its overlay.
+        """
+        answer, sent = await self.answer(request, self._read_images)
+        return await run_in_threadpool(self._encode_predictions, answer, sent)
+
+    def _encode_predictions(self, answer: Answer, sent: SentImages) -> Response:
+        rows = decoding.describe(answer.outputs, self.server.class_names)
+        for index, output in enumerate(answer.outputs):
+            if isinstance(output, LabelMap):
+                files = {"label_map": to_png(output.image(sent.sizes[index]))}
+                if sent.wants_overlay:
+                    files["overlay"] = to_png(output.overlay(sent.image(index, self.server.settings)))
+                if sent.wants_png:
+                    return Response(files.get("overlay", files["label_map"]), media_type="image/png")
+                rows[index] |= {name: base64.b64encode(file).decode() for name, file in files.items()}
         return JSONResponse({"model": self.server.name, "step": answer.step, "mode": answer.mode, "predictions": rows})
 
     async def status(self, request: Request) -> Status:
@@ -131,7 +146,7 @@ class Routes:
         """Predict the images of a request of the Open Inference Protocol."""
         self._check_name(model)
         answer, asked = await self.answer(request, self._read_tensors)
-        body, headers = protocol.encode_answer(model, answer.logits, answer.predictions(), asked)
+        body, headers = await run_in_threadpool(protocol.encode_answer, model, answer, asked)
         return Response(body, headers=headers)
 
     def _check_name(self, model: str) -> None:
@@ -198,7 +213,7 @@ class Routes:
             raise deadline_error() from None
         finally:
             server.pending[tenant] -= 1
-        request.state.log |= {"step": answer.step, "predictions": answer.predictions().tolist()}
+        request.state.log |= {"step": answer.step, "predictions": answer.summary()}
         return answer, extra
 
     def _limited(self, request: Request) -> Request:
@@ -218,77 +233,49 @@ class Routes:
 
         return Request(request.scope, receive)
 
-    async def _read_images(self, request: Request) -> tuple[Array, None]:
+    async def _read_images(self, request: Request) -> tuple[Array, SentImages]:
         server, settings = self.server, self.server.settings
-        size, kind = server.image_size, request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        size, overlay = server.image_size, request.query_params.get("overlay", "false")
+        if overlay not in ("true", "false"):
+            raise RequestError(422, "The query parameter overlay is neither 'true' nor 'false'.")
+        accepted, kind = (
+            request.headers.get(name, "").partition(",")[0].partition(";")[0].strip().lower()
+            for name in ("accept", "content-type")
+        )
+        sent = SentImages(wants_png=accepted == "image/png", wants_overlay=overlay == "true")
+        if (sent.wants_png or sent.wants_overlay) and not size.is_dense:
+            raise RequestError(406, "This model predicts one class per image. There are no label maps and overlays.")
         if kind == "application/json":
-            return await run_in_threadpool(decoding.decode_json, await request.body(), size, settings), None
-        if kind in ("image/png", "image/jpeg"):
-            files = [await request.body()]
-        elif kind == "multipart/form-data":
-            try:
-                async with request.form(max_files=settings.max_images, max_fields=settings.max_images) as form:
-                    parts = [part for _, part in form.multi_items() if isinstance(part, UploadFile)]
-                    files = [await part.read() for part in parts]
-            except (RequestError, ClientDisconnect):
-                raise
-            except Exception as error:  # the parser of forms raises several types
-                reason = getattr(error, "detail", type(error).__name__)
-                raise RequestError(400, f"The form cannot be read: {reason}") from error
+            images = await run_in_threadpool(decoding.decode_json, await request.body(), size, settings)
+            sent.images, sent.sizes = list(images), [(size.width, size.height)] * len(images)
         else:
+            files = await self._read_files(request, kind)
+            images, sent.sizes = await run_in_threadpool(decoding.decode_files, files, size, settings)
+            sent.images = files if sent.wants_overlay else ()
+        if sent.wants_png and len(images) != 1:
+            raise RequestError(406, f"The request has {len(images)} images. Send one, or accept application/json.")
+        return images, sent
+
+    async def _read_files(self, request: Request, kind: str) -> list[bytes]:
+        if kind in ("image/png", "image/jpeg"):
+            return [await request.body()]
+        if kind != "multipart/form-data":
             raise RequestError(415, "Send image/png, image/jpeg, multipart/form-data with files, or application/json.")
-        return await run_in_threadpool(decoding.decode_files, files, size, settings), None
+        most = self.server.settings.max_images
+        try:
+            async with request.form(max_files=most, max_fields=most) as form:
+                return [await part.read() for _, part in form.multi_items() if isinstance(part, UploadFile)]
+        except (RequestError, ClientDisconnect):
+            raise
+        except Exception as error:  # the parser of forms raises several types
+            reason = getattr(error, "detail", type(error).__name__)
+            raise RequestError(400, f"The form cannot be read: {reason}") from error
 
     async def _read_tensors(self, request: Request) -> tuple[Array, protocol.InferRequest]:
         length, body = decoding.header_number(request.headers, protocol.LENGTH), await request.body()
         size, settings = self.server.image_size, self.server.settings
         images, asked = await run_in_threadpool(protocol.parse_request, body, length, size, settings)
         return images, asked
-
-
-class AccessLog:
-    """Middleware that logs every answer before it is sent, and counts it.
-
-    Successful GET requests are counted but not logged. Routes add to ``request.state.log``.
-    """
-
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self.app, self.metrics = app, metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        started = time.monotonic()
-        sent = Headers(scope=scope).get("x-request-id")
-        log: dict[str, Any] = {} if sent is None else {"id": sent[:100]}
-        scope.setdefault("state", {})["log"] = log
-        answered = False
-
-        async def logged_send(message: Message) -> None:
-            nonlocal answered
-            if message["type"] == "http.response.start":
-                answered = True
-                seconds, status = time.monotonic() - started, message["status"]
-                route = getattr(scope.get("route"), "path", "other")
-                self.metrics.requests.labels(route, status).inc()
-                self.metrics.request_seconds.labels(route).observe(seconds)
-                if scope["method"] != "GET" or status >= 400:
-                    line = {"time": round(time.time(), 3), "method": scope["method"], "path": scope["path"][:200]}
-                    line |= {"status": status, "ms": round(1000 * seconds, 2), **log}
-                    request_log.info(json.dumps(line))
-            await send(message)
-
-        try:
-            await self.app(scope, receive, logged_send)
-        except ClientDisconnect:
-            pass
-        except Exception as error:
-            logging.getLogger(__name__).exception("A request failed.")
-            if not answered:
-                log["reason"] = f"The server failed ({type(error).__name__}). Its log has the details."
-                await JSONResponse({"error": log["reason"]}, 500)(scope, receive, logged_send)
 
 
 async def _on_error(request: Request, error: Any) -> Response:

@@ -18,24 +18,37 @@ import torch
 
 from driftlaw.base import Adapter
 from driftlaw.base.diagnostics import class_shares, diagnostics_to_json, mean_entropy
+from driftlaw.dense import every_nth_pixel
 from driftlaw.serving.decoding import Array
+from driftlaw.serving.label_maps import LabelMap, predict_label_maps
 from driftlaw.serving.settings import RequestError, ServerSettings
 from driftlaw.serving.status import MAX_THUMBNAILS, SECONDS, BatchInfo, Event, Mode
 
 logger = logging.getLogger(__name__)
 
+Outputs = Array | list[LabelMap]
+"""Logits (n, classes), or one label map per image. Logits per pixel are not kept."""
+
 
 @dataclass(frozen=True)
 class Answer:
-    """Logits (n, classes) of a request, and the number of steps and the mode of the adapter after its batch."""
+    """Outputs for the images of a request, and the number of steps and the mode of the adapter after its batch."""
 
-    logits: Array
+    outputs: Outputs
     step: int
     mode: Mode
 
     def predictions(self) -> Array:
-        """Return the predicted classes (n,); −1 where logits are not finite."""
-        return np.where(np.isfinite(self.logits).all(1), self.logits.argmax(1), -1)
+        """Return the predicted classes: (n,), −1 where logits are not finite; or uint8 (n, h, w), 255 where not."""
+        if isinstance(self.outputs, list):
+            return np.stack([entry.labels for entry in self.outputs])
+        return np.where(np.isfinite(self.outputs).all(1), self.outputs.argmax(1), -1)
+
+    def summary(self) -> list[Any]:
+        """Return the predicted class of every image, or the shares of all classes in its label map."""
+        if isinstance(self.outputs, list):
+            return [entry.shares.round(4).tolist() for entry in self.outputs]
+        return list(self.predictions().tolist())
 
 
 @dataclass(eq=False)
@@ -76,7 +89,7 @@ class Batcher:
         self.layer_weights: dict[str, float] = {}
         self.events: deque[Event] = deque(maxlen=200)
         self.batches: deque[BatchInfo] = deque(maxlen=20_000)  # of the last minutes
-        self.last: tuple[list[Array], Array] = [], np.empty((0, 0))  # images and logits of the last batch
+        self.last: tuple[list[Array], Outputs] = [], []  # images of the last batch, and their outputs
         self._waiting: dict[str, deque[Job]] = {}
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._closing = False
@@ -165,7 +178,7 @@ class Batcher:
             return
         started = time.monotonic()
         try:
-            logits, diagnostics = self._step([job.images for job in batch])
+            outputs, diagnostics = self._step([job.images for job in batch])
         except Exception as error:
             logger.exception("The model failed on a batch of %d requests.", len(batch))
             for job in batch:
@@ -174,36 +187,39 @@ class Batcher:
         self.steps, first, ended = self.adapter.steps, 0, time.monotonic()
         try:
             values = diagnostics.get("entropy"), diagnostics.get("class_shares")
-            info = BatchInfo(time.time(), len(logits), *values, [ended - job.arrived for job in batch])
-            images = [image for job in batch[:MAX_THUMBNAILS] for image in job.images[:MAX_THUMBNAILS]][:MAX_THUMBNAILS]
+            info = BatchInfo(time.time(), len(outputs), *values, [ended - job.arrived for job in batch])
+            shown = 1 if isinstance(outputs, list) else MAX_THUMBNAILS
+            images = [image for job in batch[-shown:] for image in job.images[-shown:]][-shown:]
             share = 0.2 if self.images else 1.0
             self.batch_seconds += share * (ended - started - self.batch_seconds)
-            self.request_images += share * (len(logits) / len(batch) - self.request_images)
-            self._remember(info, diagnostics.get("layer_weights"), images, logits[: len(images)])
+            self.request_images += share * (len(outputs) / len(batch) - self.request_images)
+            self._remember(info, diagnostics.get("layer_weights"), images, outputs[-len(images) :])
             self.on_batch(info, ended - started)
         finally:  # after the rest, so that a client that has its answer finds it in status and metrics
             for job in batch:
-                job.answer.set_result(Answer(logits[first : first + len(job.images)], self.steps, self.mode))
+                job.answer.set_result(Answer(outputs[first : first + len(job.images)], self.steps, self.mode))
                 first += len(job.images)
 
-    def _step(self, arrays: list[Array]) -> tuple[Array, dict[str, Any]]:
-        """Return logits and diagnostics of a batch; the adapter is updated on it unless it is paused."""
+    def _step(self, arrays: list[Array]) -> tuple[Outputs, dict[str, Any]]:
+        """Return outputs and diagnostics of a batch; the adapter is updated on it unless it is paused."""
         adapter, parts = self.adapter, [torch.from_numpy(array) for array in arrays]
         unit = torch.cat([part.float().div(255) if part.dtype == torch.uint8 else part for part in parts])
         device = next((value.device for value in adapter.model.parameters()), None)
         images = adapter.inputs.from_unit(unit.to(device), adapter.model)
         if self.paused:
             logits = adapter.predict(images)
-            values: Mapping[str, Any] = {"entropy": mean_entropy(logits), "class_shares": class_shares(logits)}
+            some = every_nth_pixel(logits)
+            values: Mapping[str, Any] = {"entropy": mean_entropy(some), "class_shares": class_shares(some)}
         else:
             output = adapter.step(images)
             logits, values = output.logits, output.diagnostics
-        return logits.cpu().numpy(), diagnostics_to_json(values)
+        outputs = logits.cpu().numpy() if logits.ndim == 2 else predict_label_maps(logits, images.shape[2:])
+        return outputs, diagnostics_to_json(values)
 
-    def _remember(self, info: BatchInfo, weights: Any, images: list[Array], logits: Array) -> None:
+    def _remember(self, info: BatchInfo, weights: Any, images: list[Array], outputs: Outputs) -> None:
         guard = self.adapter.guard
         with self.changed:
-            self.images, self.last = self.images + info.images, (images, logits)
+            self.images, self.last = self.images + info.images, (images, outputs)
             if weights is not None:
                 names = self.adapter.diagnostic_labels()["layer_weights"]
                 self.layer_weights = {n: w for n, w in zip(names, weights, strict=True) if w is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import os
@@ -56,13 +57,17 @@ class Client:
         self._headers |= {"Authorization": f"Bearer {token}"} if token else {}
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-    def predict(self, images: Any, batch_size: int = 64) -> list[dict[str, Any]]:
+    def predict(self, images: Any, batch_size: int = 64, *, overlay: bool = False) -> list[dict[str, Any]]:
         """Return one dict per image with ``class``, ``label`` and ``confidence``.
+
+        If the network predicts a class per pixel, it has instead ``classes``, a list of dicts with ``class``,
+        ``label``, ``share`` and ``confidence``, and ``label_map``, the bytes of a PNG file.
 
         Args:
             images: a PNG or JPEG file, a folder of them (in the order of their names), or a list of files; or an array
                 or tensor (n, 3, h, w), uint8 or in [0, 1].
             batch_size: number of images per request.
+            overlay: whether dicts with a label map also have ``overlay``, the bytes of a PNG file.
 
         Raises:
             ServerError: the server refused a request, or did not answer.
@@ -74,7 +79,10 @@ class Client:
         for first in range(0, len(images), batch_size):
             part = images[first : first + batch_size]
             encode = _encode_files if isinstance(part[0], str | os.PathLike) else _encode_array
-            predictions += self._request("POST", "/v1/predict", *encode(part))["predictions"]
+            route = "/v1/predict?overlay=true" if overlay else "/v1/predict"
+            predictions += self._request("POST", route, *encode(part))["predictions"]
+        for row in predictions:
+            row |= {key: base64.b64decode(row[key]) for key in ("label_map", "overlay") if key in row}
         return predictions
 
     def status(self) -> dict[str, Any]:

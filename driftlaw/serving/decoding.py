@@ -3,27 +3,26 @@
 import io
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps
+from PIL import Image
 
-from driftlaw.datasets.image_folder import CROP, resize_and_crop
-from driftlaw.errors import UsageError
+from driftlaw.serving.label_maps import LabelMap
+from driftlaw.serving.network_input import NetworkInput, upright_rgb
 from driftlaw.serving.settings import RequestError, ServerSettings
 
 Array = npt.NDArray[Any]
+Size = tuple[int, int]  # width and height, as Pillow has them
 
 TOLERANCE = 1e-3  # how far pixels may be outside of [0, 1], as for an adapter
 NONE = {"class": None, "label": "", "confidence": None}  # prediction of an image whose logits are not finite
 
 
-def decode_file(data: bytes, size: int, settings: ServerSettings) -> Array:
-    """Return a PNG or JPEG file as uint8 (3, size, size); raise RequestError if it is damaged or too large.
-
-    Other sizes are resized and cropped to the center; for 224 pixels as ``driftlaw run --data`` does.
-    """
+def decode_file(data: bytes, settings: ServerSettings) -> Image.Image:
+    """Return a PNG or JPEG file as an RGB image; raise RequestError if it is damaged or too large."""
     formats = ("PNG", "JPEG")
     try:
         with Image.open(io.BytesIO(data), formats=formats) as image:
@@ -33,20 +32,50 @@ def decode_file(data: bytes, size: int, settings: ServerSettings) -> Array:
                 raise RequestError(413, f"The image has {image.width}×{image.height} pixels, which is too many.")
             if image.mode.startswith(("I", "F")):
                 raise RequestError(415, "The image has more than 8 bits per channel. Send 8 bits, or JSON arrays.")
-            rgb = ImageOps.exif_transpose(image).convert("RGB")
+            return upright_rgb(image)
     except RequestError:
         raise
     except Exception as error:  # Pillow raises many types for damaged files
         raise RequestError(400, f"An image is damaged, or not PNG or JPEG ({type(error).__name__}).") from error
-    if rgb.size != (size, size):
-        rgb = resize_and_crop(rgb) if size == CROP else ImageOps.fit(rgb, (size, size), Image.Resampling.BILINEAR)
-    return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
 
 
-def decode_files(files: Sequence[bytes], size: int, settings: ServerSettings) -> Array:
-    """Return PNG and JPEG files as uint8 (n, 3, size, size)."""
+def decode_files(files: Sequence[bytes], size: NetworkInput, settings: ServerSettings) -> tuple[Array, list[Size]]:
+    """Return PNG and JPEG files as uint8 (n, 3, h, w), and the width and height that each of them had."""
     check_count(len(files), settings)
-    return np.stack([decode_file(data, size, settings) for data in files])
+    pixels, sizes = [], []
+    for data in files:
+        image = decode_file(data, settings)
+        sizes.append(image.size)
+        pixels.append(np.ascontiguousarray(np.asarray(size.fit(image)).transpose(2, 0, 1)))
+    return np.stack(pixels), sizes
+
+
+@dataclass
+class SentImages:
+    """Images of a request as they were sent, and what the answer must contain beside predictions.
+
+    Attributes:
+        wants_png: whether the answer is a PNG file.
+        wants_overlay: whether overlays are wanted.
+        images: PNG or JPEG files, or arrays (3, h, w); empty if only their sizes are needed.
+        sizes: width and height of each image.
+    """
+
+    wants_png: bool
+    wants_overlay: bool
+    images: Sequence[bytes | Array] = ()
+    sizes: Sequence[Size] = ()
+
+    def image(self, index: int, settings: ServerSettings) -> Image.Image:
+        """Return an image. Files are decoded again, because decoded images of a whole request need much memory."""
+        image = self.images[index]
+        return decode_file(image, settings) if isinstance(image, bytes) else to_image(image)
+
+
+def to_image(pixels: Array) -> Image.Image:
+    """Return pixels (3, h, w), uint8 or in [0, 1], as an RGB image."""
+    values = pixels if pixels.dtype == np.uint8 else (pixels * 255).round().clip(0, 255).astype(np.uint8)
+    return Image.fromarray(np.ascontiguousarray(values.transpose(1, 2, 0)))
 
 
 def parse_json(text: bytes, settings: ServerSettings) -> dict[str, Any]:
@@ -66,7 +95,7 @@ def parse_json(text: bytes, settings: ServerSettings) -> dict[str, Any]:
     return value
 
 
-def decode_json(text: bytes, size: int, settings: ServerSettings) -> Array:
+def decode_json(text: bytes, size: NetworkInput, settings: ServerSettings) -> Array:
     """Return the images of ``{"images": […], "dtype": "float32"}``: one (3, h, w), or several (n, 3, h, w).
 
     The dtype is ``float32`` with values in [0, 1], the default, or ``uint8`` with values from 0 to 255.
@@ -91,11 +120,12 @@ def to_array(values: Any, dtype: str) -> Array:
     return array.astype(dtype)
 
 
-def check_images(images: Array, size: int, settings: ServerSettings) -> Array:
-    """Return images as (n, 3, size, size); raise RequestError if their shape or values are unsuitable."""
+def check_images(images: Array, size: NetworkInput, settings: ServerSettings) -> Array:
+    """Return images as (n, 3, h, w); raise RequestError if their shape or values are unsuitable."""
     found, images = images.shape, images[None] if images.ndim == 3 else images
-    if images.ndim != 4 or images.shape[1:] != (3, size, size) or not len(images):
-        raise RequestError(422, f"The images have shape {found}. Expected (n, 3, {size}, {size}), or one image.")
+    if images.ndim != 4 or images.shape[1:] != (3, *size[:2]) or not len(images):
+        expected = f"(n, 3, {size.height}, {size.width})"
+        raise RequestError(422, f"The images have shape {found}. Expected {expected}, or one image.")
     check_count(len(images), settings)
     if images.dtype != np.uint8:
         low, high = images.min(), images.max()
@@ -110,19 +140,12 @@ def check_count(count: int, settings: ServerSettings) -> None:
         raise RequestError(422, f"The request has {count} images. Expected 1 to {settings.max_images}.")
 
 
-def expect_one_class(logits: Any) -> None:
-    """Raise if a model returns logits per pixel, for which there is no answer yet."""
-    if logits.ndim != 2:
-        raise UsageError(
-            f"The model returned logits per pixel, of shape {tuple(logits.shape)}. The server and 'driftlaw watch' "
-            "need one prediction per image, (n, classes). Call driftlaw.adapt(model) in your own code instead."
-        )
-
-
-def describe_logits(logits: Array, class_names: list[str]) -> list[dict[str, Any]]:
-    """Return one prediction per row of logits: class, label and confidence; None where logits are not finite."""
+def describe(outputs: Array | list[LabelMap], class_names: list[str]) -> list[dict[str, Any]]:
+    """Return one prediction per row of logits, None where they are not finite, or the classes of each label map."""
+    if isinstance(outputs, list):
+        return [{"classes": entry.describe(class_names)} for entry in outputs]
     rows: list[dict[str, Any]] = []
-    for row in logits.astype(np.float64):
+    for row in outputs.astype(np.float64):
         index, confidence = int(row.argmax()), float(1 / np.exp(row - row.max()).sum())
         finite = bool(np.isfinite(row).all())
         rows.append({"class": index, "label": class_names[index], "confidence": confidence} if finite else dict(NONE))

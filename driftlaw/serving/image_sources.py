@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
 from driftlaw.datasets.image_files import open_image
-from driftlaw.datasets.image_folder import CROP, image_files, natural_key, resize_and_crop
+from driftlaw.datasets.image_folder import image_files, natural_key
 from driftlaw.datasets.protocol import Pixels
 from driftlaw.errors import DataError, UsageError, printable
+from driftlaw.serving.network_input import NetworkInput, upright_rgb
 
 POLL = 0.25  # seconds between two looks at a folder
 Found = dict[str, tuple[Path, tuple[int, int], float]]  # by name: size and modification time, and since when
@@ -22,22 +23,17 @@ PATIENCE = 5.0  # seconds without a change after which a file that cannot be dec
 
 
 class Arrival(NamedTuple):
-    """An image that arrived, uint8 (size, size, 3), or the reason why it cannot be read."""
+    """An image that arrived, in the size of the network, uint8 (h, w, 3), or the reason why it cannot be read."""
 
     key: dict[str, Any]  # {"file": NAME} or {"frame": NUMBER}
     pixels: Pixels | None
     error: str = ""
+    original: Image.Image | None = None  # in its own size, for a network that predicts a class per pixel
 
-
-def fit_image(image: Image.Image, size: int) -> Image.Image:
-    """Return an RGB image of ``size`` × ``size`` pixels: upright, resized and cropped to the center.
-
-    For 224 pixels the shorter side becomes 256 first, as for ``driftlaw run --data``.
-    """
-    rgb = ImageOps.exif_transpose(image).convert("RGB")
-    if rgb.size == (size, size):
-        return rgb
-    return resize_and_crop(rgb) if size == CROP else ImageOps.fit(rgb, (size, size), Image.Resampling.BILINEAR)
+    @classmethod
+    def of(cls, key: dict[str, Any], image: Image.Image, size: NetworkInput) -> Arrival:
+        """Return an image that fits a network."""
+        return cls(key, np.asarray(size.fit(image)), original=image if size.is_dense else None)
 
 
 class FolderSource:
@@ -48,14 +44,14 @@ class FolderSource:
 
     Args:
         folder: the folder.
-        size: height and width of the images that are returned.
+        size: size of the images that are returned.
         settle: seconds without a change after which a file counts as complete.
         once: end when all images were read.
         done: names of the images that are left out; grows with every image.
     """
 
     def __init__(
-        self, folder: Path, size: int, *, settle: float = 0.5, once: bool = False, done: set[str] | None = None
+        self, folder: Path, size: NetworkInput, *, settle: float = 0.5, once: bool = False, done: set[str] | None = None
     ) -> None:
         self.folder, self.size, self.settle, self.once = folder, size, settle, once
         self.done = set() if done is None else done
@@ -74,7 +70,7 @@ class FolderSource:
                 if unchanged < (PATIENCE if name in self._failed else self.settle):
                     continue
                 try:
-                    arrival = Arrival({"file": name}, self._read(path))
+                    arrival = Arrival.of({"file": name}, _read(path), self.size)
                 except DataError as error:
                     self._failed.add(name)
                     if unchanged < PATIENCE or not path.exists():
@@ -88,16 +84,12 @@ class FolderSource:
                     return
                 time.sleep(max(POLL, now - started))  # a folder of a million files takes seconds to list
 
-    def read(self, key: dict[str, Any]) -> Pixels | None:
+    def read(self, key: dict[str, Any]) -> Image.Image | None:
         """Return an image that was read before; None if its file no longer exists or cannot be read."""
         try:
-            return self._read(self.folder / key["file"])
+            return _read(self.folder / key["file"])
         except DataError:
             return None
-
-    def _read(self, path: Path) -> Pixels:
-        with open_image(path) as image:
-            return np.asarray(fit_image(image, self.size))
 
     def _look(self, before: Found | None) -> Found:
         """Return the images that were not read yet; ``before`` is the result of the last call."""
@@ -124,7 +116,7 @@ class VideoSource:
 
     Args:
         source: a file, the number of a camera, or an address such as ``rtsp://…``.
-        size: height and width of the frames that are returned.
+        size: size of the frames that are returned.
         start: number of the first frame to return.
 
     Raises:
@@ -132,7 +124,7 @@ class VideoSource:
         DataError: the source cannot be opened.
     """
 
-    def __init__(self, source: str, size: int, *, start: int = 0) -> None:
+    def __init__(self, source: str, size: NetworkInput, *, start: int = 0) -> None:
         try:
             import cv2
         except ImportError as error:
@@ -146,14 +138,14 @@ class VideoSource:
     def __iter__(self) -> Iterator[Arrival | None]:
         """Yield frames until the video ends."""
         for number in itertools.count(self.start):
-            pixels = self.read({"frame": number})
-            if pixels is None and is_live(self.source):
+            frame = self.read({"frame": number})
+            if frame is None and is_live(self.source):
                 raise DataError(f"'{self.source}' returned no frame. Check the camera, then run the same command.")
-            if pixels is None:
+            if frame is None:
                 return
-            yield Arrival({"frame": number}, pixels)
+            yield Arrival.of({"frame": number}, frame, self.size)
 
-    def read(self, key: dict[str, Any]) -> Pixels | None:
+    def read(self, key: dict[str, Any]) -> Image.Image | None:
         """Return a frame, which must not be before the last one that was read; None if there is no such frame."""
         while self._next < key["frame"] and self._capture.grab():  # setting the position is not exact in many formats
             self._next += 1
@@ -161,9 +153,14 @@ class VideoSource:
         if not returned or frame is None:
             return None
         self._next += 1
-        return np.asarray(fit_image(Image.fromarray(np.ascontiguousarray(frame[:, :, ::-1])), self.size))
+        return Image.fromarray(np.ascontiguousarray(frame[:, :, ::-1]))
 
 
 def is_live(source: str) -> bool:
     """Return True for the number of a camera and for an address, whose frames cannot be read again."""
     return source.isdigit() or "://" in source
+
+
+def _read(path: Path) -> Image.Image:
+    with open_image(path) as image:
+        return upright_rgb(image)

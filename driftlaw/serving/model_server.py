@@ -12,11 +12,15 @@ import torch
 
 from driftlaw.base import Adapter
 from driftlaw.guard.snapshots import SnapshotFolder
-from driftlaw.serving.batcher import Answer, Batcher, Job, deadline_error
-from driftlaw.serving.decoding import describe_logits, expect_one_class
+from driftlaw.label_colors import CLASS_COLORS
+from driftlaw.serving.batcher import Answer, Batcher, Job, Outputs, deadline_error
+from driftlaw.serving.decoding import Array, describe, to_image
+from driftlaw.serving.label_maps import LabelMap
+from driftlaw.serving.network_input import NetworkInput
 from driftlaw.serving.settings import RequestError, ServerSettings
 from driftlaw.serving.status import Event, Status, Thumbnail, data_uri, make_series
 
+OVERLAY, THUMBNAIL = (320, 320), (96, 96)  # largest width and height of images in a status
 ACTIONS = ("pause", "resume", "reset", "rollback")  # of administrators
 
 
@@ -28,7 +32,7 @@ class ModelServer:
         settings: settings of the server.
         name: name of the model in URLs and answers.
         class_names: one name per class; numbers are used if their number is another.
-        image_size: height and width of the images that the network receives.
+        image_size: size of the images that the network receives.
     """
 
     def __init__(
@@ -38,15 +42,14 @@ class ModelServer:
         *,
         name: str,
         class_names: Sequence[str],
-        image_size: int,
+        image_size: NetworkInput,
     ) -> None:
         self.settings, self.name, self.image_size = settings, name, image_size
         self.started, self.draining = time.monotonic(), False
         self.pending: Counter[str] = Counter()  # requests in progress, by tenant
         for adapter in adapters.values():  # the first prediction, which is slower, before the first request
             device = next((value.device for value in adapter.model.parameters()), None)
-            logits = adapter.predict(torch.zeros(2, 3, image_size, image_size, device=device))
-            expect_one_class(logits)
+            logits = adapter.predict(torch.zeros(2, 3, *image_size[:2], device=device))
         numbers = [str(index) for index in range(logits.shape[1])]
         self.class_names = list(class_names) if len(class_names) == len(numbers) else numbers
         self.batchers = {owner: Batcher(adapter, settings) for owner, adapter in adapters.items()}
@@ -100,15 +103,16 @@ class ModelServer:
         batcher = self.batcher(tenant)
         guard, folder, names = batcher.adapter.guard, _folder(batcher.adapter), self.class_names
         with batcher.changed:
-            (images, logits), events, batches = batcher.last, list(batcher.events), list(batcher.batches)
+            (images, outputs), events, batches = batcher.last, list(batcher.events), list(batcher.batches)
             layer_weights, steps, count = batcher.layer_weights, batcher.steps, batcher.images
-        rows = describe_logits(logits, names)
+        colors = CLASS_COLORS[: len(names) if self.image_size.is_dense else 0]
         return Status(
             model=self.name,
             method=batcher.adapter.name,
             classes=len(names),
             class_names=names,
-            image_size=self.image_size,
+            class_colors=[f"#{bytes(color).hex()}" for color in colors],
+            image_size=self.image_size[:2],
             tenant=tenant if self.settings.separate_adapters else "",
             tenants=list(self.settings.tenants),
             mode=batcher.mode,
@@ -123,8 +127,18 @@ class ModelServer:
             can_roll_back=folder is not None and folder.has_before(steps),
             series=make_series(batches, time.time()),
             events=events,
-            last_batch=[Thumbnail(data_uri(image), *row.values()) for image, row in zip(images, rows, strict=True)],
+            last_batch=self._thumbnails(images, outputs),
         )
+
+    def _thumbnails(self, images: list[Array], outputs: Outputs) -> list[Thumbnail]:
+        thumbnails = []
+        for image, output, row in zip(images, outputs, describe(outputs, self.class_names), strict=True):
+            picture = to_image(image)
+            picture.thumbnail(OVERLAY if isinstance(output, LabelMap) else THUMBNAIL)
+            shown = output.overlay(picture) if isinstance(output, LabelMap) else picture
+            row["prediction"] = row.pop("class", None)
+            thumbnails.append(Thumbnail(image=data_uri(shown), **row))
+        return thumbnails
 
 
 def _folder(adapter: Adapter) -> SnapshotFolder | None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from pydantic.json_schema import models_json_schema
 
 from driftlaw.serving.protocol import LENGTH, InferRequest
-from driftlaw.serving.status import Mode
+from driftlaw.serving.status import ClassShare, Mode
 
 Image = list[list[list[float]]]
 
@@ -35,13 +35,24 @@ class Prediction(BaseModel):
     confidence: float | None
 
 
+class LabelMapPrediction(BaseModel):
+    """Prediction of a network with a class per pixel: PNG files in base64, of the size of the sent image.
+
+    A pixel of ``label_map`` (8 bits, gray) is the index of its class, or 255 if the logits were not finite.
+    """
+
+    classes: list[ClassShare]
+    label_map: str
+    overlay: str | None = None
+
+
 class Predictions(BaseModel):
     """One prediction per image, and the number of steps and the mode of the adapter after its batch."""
 
     model: str
     step: int
     mode: Mode
-    predictions: list[Prediction]
+    predictions: list[Prediction | LabelMapPrediction]
 
 
 class AdapterState(BaseModel):
@@ -55,7 +66,7 @@ class Tensor(BaseModel):
     """An output of the Open Inference Protocol; None where logits are not finite. Binary ones follow the JSON text."""
 
     name: Literal["logits", "prediction"]
-    datatype: Literal["FP32", "INT64"]
+    datatype: Literal["FP32", "INT64", "UINT8"]
     shape: list[int]
     data: list[float | None] = []
     parameters: dict[str, int] = {}
@@ -81,6 +92,7 @@ REASONS = {
     401: "The token is missing or wrong.",
     403: "A web page of another site sent the request, or administration is off.",
     404: "There is no such model.",
+    406: "The answer cannot have a label map or an overlay, or not as one PNG file.",
     409: "There is no snapshot to return to.",
     413: "The body or an image is too large.",
     415: "The content type, or the type of an image, is not supported.",
@@ -114,9 +126,13 @@ TENANT = {"name": "Driftlaw-Tenant", "in": "header", "schema": {"type": "string"
 TENANTS = [TENANT, {"name": "tenant", "in": "query", "schema": {"type": "string"}}]
 TO_PREDICT = [*TENANTS, {"name": "Driftlaw-Timeout-Ms", "in": "header", "schema": NUMBER}]
 TO_INFER = [*TO_PREDICT, {"name": LENGTH, "in": "header", "schema": NUMBER}]
+OVERLAY = {"name": "overlay", "in": "query", "schema": {"type": "boolean", "default": False}}
 NOT_PREDICTED = (400, 401, 403, 413, 422, 429, 500, 503, 504)
 
-PREDICT = _describe(*NOT_PREDICTED, 415, parameters=TO_PREDICT, body=IMAGES, response_model=Predictions)
+PREDICT = _describe(
+    *NOT_PREDICTED, 406, 415, parameters=[*TO_PREDICT, OVERLAY], body=IMAGES, response_model=Predictions
+)
+PREDICT["responses"][200] = {"content": {"image/png": {"schema": FILE}}}
 INFER = _describe(*NOT_PREDICTED, 404, parameters=TO_INFER, body=TENSORS, response_model=InferAnswer)
 INFER["responses"][200] = {"content": {"application/octet-stream": {"schema": FILE}}}
 STATUS = _describe(401, 403, 422, parameters=TENANTS)

@@ -1,7 +1,8 @@
 """Open Inference Protocol (version 2) of KServe and Triton: requests and answers, with binary tensors.
 
 The input is ``images``: FP32 in [0, 1] or UINT8, shape (n, 3, h, w). Outputs are ``logits`` (FP32) and ``prediction``
-(INT64, −1 where logits are not finite).
+(INT64, −1 where logits are not finite). With a class per pixel the only output is ``prediction``: label maps (n, h, w),
+UINT8, 255 where logits are not finite.
 """
 
 import json
@@ -12,7 +13,9 @@ import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
 from driftlaw.errors import describe_validation
+from driftlaw.serving.batcher import Answer
 from driftlaw.serving.decoding import Array, check_images, parse_json, to_array
+from driftlaw.serving.network_input import NetworkInput
 from driftlaw.serving.settings import RequestError, ServerSettings
 
 LENGTH = "Inference-Header-Content-Length"  # states how many bytes of a body are JSON; tensors follow
@@ -44,13 +47,17 @@ class InferRequest(BaseModel):
     parameters: dict[str, Any] = {}
 
 
-def parse_request(body: bytes, length: int | None, size: int, settings: ServerSettings) -> tuple[Array, InferRequest]:
+def parse_request(
+    body: bytes, length: int | None, size: NetworkInput, settings: ServerSettings
+) -> tuple[Array, InferRequest]:
     """Return the images of a request, whose first ``length`` bytes are JSON text (None: all), and its JSON part."""
     text, blob = (body, b"") if length is None else (body[:length], body[length:])
     try:
         asked = InferRequest.model_validate(parse_json(text, settings))
     except ValidationError as error:
         raise RequestError(400, f"The request is not valid: {describe_validation(error)}.") from error
+    if size.is_dense and any(output.name == "logits" for output in asked.outputs):
+        raise RequestError(422, "This model predicts a class per pixel and has no output 'logits'. Use 'prediction'.")
     tensor = asked.inputs[0]
     dtype = np.dtype("float32" if tensor.datatype == "FP32" else "uint8")
     if tensor.data is not None:
@@ -62,11 +69,14 @@ def parse_request(body: bytes, length: int | None, size: int, settings: ServerSe
     return check_images(values.reshape(tensor.shape), size, settings), asked
 
 
-def encode_answer(model: str, logits: Array, predictions: Array, asked: InferRequest) -> tuple[bytes, dict[str, str]]:
+def encode_answer(model: str, answer: Answer, asked: InferRequest) -> tuple[bytes, dict[str, str]]:
     """Return the body of an answer and its headers, with the outputs that the request asks for."""
-    tensors = {"logits": ("FP32", logits.astype("<f4")), "prediction": ("INT64", predictions.astype("<i8"))}
+    tensors = {"prediction": ("UINT8", answer.predictions())}
+    if not isinstance(answer.outputs, list):
+        tensors = {"logits": ("FP32", answer.outputs.astype("<f4"))}
+        tensors |= {"prediction": ("INT64", answer.predictions().astype("<i8"))}
     outputs, blobs = [], []
-    for output in asked.outputs or [RequestedOutput(name="logits"), RequestedOutput(name="prediction")]:
+    for output in asked.outputs or [RequestedOutput.model_validate({"name": name}) for name in tensors]:
         datatype, values = tensors[output.name]
         entry: dict[str, Any] = {"name": output.name, "datatype": datatype, "shape": list(values.shape)}
         if output.parameters.get("binary_data", asked.parameters.get("binary_data_output")) is True:
@@ -82,9 +92,11 @@ def encode_answer(model: str, logits: Array, predictions: Array, asked: InferReq
     return b"".join([text, *blobs]), {"Content-Type": "application/octet-stream", LENGTH: str(len(text))}
 
 
-def model_metadata(name: str, classes: int, size: int) -> dict[str, Any]:
+def model_metadata(name: str, classes: int, size: NetworkInput) -> dict[str, Any]:
     """Return names, types and shapes of the tensors of a model."""
-    inputs = [{"name": "images", "datatype": "FP32", "shape": [-1, 3, size, size]}]
-    outputs = [{"name": "logits", "datatype": "FP32", "shape": [-1, classes]}]
+    inputs = [{"name": "images", "datatype": "FP32", "shape": [-1, 3, size.height, size.width]}]
+    outputs: list[dict[str, Any]] = [{"name": "logits", "datatype": "FP32", "shape": [-1, classes]}]
     outputs += [{"name": "prediction", "datatype": "INT64", "shape": [-1]}]
+    if size.is_dense:
+        outputs = [{"name": "prediction", "datatype": "UINT8", "shape": [-1, size.height, size.width]}]
     return {"name": name, "versions": ["1"], "platform": "driftlaw", "inputs": inputs, "outputs": outputs}

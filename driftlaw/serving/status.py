@@ -1,7 +1,6 @@
 """``GET /v1/status``: what one adapter of the server did recently, as JSON for the live page."""
 
 import base64
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
+
+from driftlaw.serving.label_maps import to_png
 
 SECONDS = 120  # that series cover
 MAX_THUMBNAILS = 16
@@ -42,14 +43,26 @@ class Event:
     reason: str
 
 
-@dataclass(frozen=True)
-class Thumbnail:
-    """An image of the last batch (PNG as a data URI) with its prediction; None if the logits were not finite."""
+class ClassShare(BaseModel):
+    """A class of a label map: its share of the pixels, and the mean confidence of those pixels."""
+
+    prediction: int = Field(alias="class")
+    label: str
+    share: float
+    confidence: float
+
+
+class Thumbnail(BaseModel):
+    """An image of the last batch (PNG as a data URI) with its prediction; None if the logits were not finite.
+
+    With a class per pixel, the image is mixed with the colors of its classes, which are in ``classes``.
+    """
 
     image: str
-    prediction: int | None
-    label: str
-    confidence: float | None
+    prediction: int | None = None
+    label: str = ""
+    confidence: float | None = None
+    classes: list[ClassShare] = []
 
 
 class Status(BaseModel):
@@ -59,7 +72,10 @@ class Status(BaseModel):
     method: str
     classes: int
     class_names: list[str]
-    image_size: int
+    class_colors: list[str]
+    """Colors of the classes in overlays, such as ``#0072b2``; empty if the network predicts one class per image."""
+    image_size: tuple[int, int]
+    """Height and width of the images that the network receives."""
     tenant: str
     """Whose adapter this is; empty without tenants."""
     tenants: list[str]
@@ -83,7 +99,7 @@ class Status(BaseModel):
     events: list[Event]
     """The last actions, oldest first."""
     last_batch: list[Thumbnail]
-    """At most 16 images of the last batch."""
+    """At most 16 images of the last batch; one, if the network predicts a class per pixel."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +134,6 @@ def make_series(batches: Sequence[BatchInfo], now: float) -> Series:
     return Series(**columns)
 
 
-def data_uri(image: "np.ndarray[Any, Any]") -> str:
-    """Return an image (3, h, w), uint8 or in [0, 1], as a small PNG file in a data URI."""
-    pixels = image if image.dtype == np.uint8 else (image * 255).round().astype(np.uint8)
-    picture = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
-    picture.thumbnail((96, 96))
-    file = io.BytesIO()
-    picture.save(file, format="PNG")
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+def data_uri(image: Image.Image) -> str:
+    """Return an image as a PNG file in a data URI."""
+    return f"data:image/png;base64,{base64.b64encode(to_png(image)).decode()}"

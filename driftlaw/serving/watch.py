@@ -14,13 +14,13 @@ from driftlaw.base import Adapter
 from driftlaw.checkpoints import deferred_interrupts, load_checkpoint, save_checkpoint
 from driftlaw.datasets.protocol import Pixels
 from driftlaw.errors import DataError, UsageError, warn_user
-from driftlaw.files import delete_leftovers
+from driftlaw.files import atomic_path, delete_leftovers
 from driftlaw.hardware import to_device
 from driftlaw.records import RecordWriter
 from driftlaw.records.jsonl import Line, iter_lines
 from driftlaw.records.writer import hash_lines
-from driftlaw.serving.decoding import expect_one_class
 from driftlaw.serving.image_sources import Arrival, FolderSource, VideoSource
+from driftlaw.serving.label_maps import LabelMap, predict_label_maps
 
 ImageSource = FolderSource | VideoSource
 
@@ -39,6 +39,8 @@ class Watch:
         class_names: one name per class; empty if unknown.
         batch_size: largest number of images that are predicted together. Images do not wait for others.
         adapt_every: the model is updated on every n-th batch; the others are only predicted.
+        label_maps: folder for label maps as PNG files, if the network predicts a class per pixel.
+        overlays: folder for overlays as PNG files.
 
     Attributes:
         lines: number of lines in the file.
@@ -59,12 +61,16 @@ class Watch:
         class_names: Sequence[str] = (),
         batch_size: int = 1,
         adapt_every: int = 1,
+        label_maps: Path | None = None,
+        overlays: Path | None = None,
     ) -> None:
         self.adapter, self.path, self.identity, self.class_names = adapter, path, identity, class_names
         self.batch_size, self.adapt_every = batch_size, adapt_every
+        self.label_maps, self.overlays = label_maps, overlays
         self.checkpoint = path.with_name(path.name + ".checkpoint.pt")
         self.lines = self.next_frame = self._next_batch = 0
         self.done: set[str] = set()
+        self._png_names: set[str] = set()  # of images from files
         self._received = 0  # lines whose images the adapter has received
         self._again: list[Line] = []  # lines whose images it has to receive again
         self._saved, self._saved_at = -1, time.monotonic()
@@ -95,6 +101,7 @@ class Watch:
     def _count(self, line: Line) -> None:
         self.lines += 1
         self.done |= {line["file"]} if "file" in line else set()
+        self._png_names |= {line["png"]} if "file" in line and "png" in line else set()
         self.next_frame = line.get("frame", self.next_frame - 1) + 1
         self._next_batch = line.get("batch", self._next_batch - 1) + 1
 
@@ -143,9 +150,9 @@ class Watch:
         while self._again:
             number, group = next(itertools.groupby(self._again, lambda line: line.get("batch", -1)))
             batch = list(group)
-            pixels = [source.read(line) for line in batch] if number >= 0 else []  # -1: images that cannot be read
-            images = [image for image in pixels if image is not None]
-            missing += len(pixels) - len(images)
+            readable = batch if number >= 0 else []  # -1: images that cannot be read
+            images = [np.asarray(source.size.fit(image)) for image in map(source.read, readable) if image is not None]
+            missing += len(readable) - len(images)
             if images:
                 self._step(images, number)
             self._received, self._again = self._received + len(batch), self._again[len(batch) :]
@@ -166,18 +173,48 @@ class Watch:
                 batch = []
 
     def _predict(self, batch: Sequence[Arrival]) -> list[Line]:
-        number, lines = self._next_batch, []
-        logits, events = self._step([arrival.pixels for arrival in batch if arrival.pixels is not None], number)
-        expect_one_class(logits)
-        finite = logits.amax(1).isfinite().tolist()  # -inf is a legal logit of a class that is ruled out
-        confidences, classes = (values.tolist() for values in logits.float().softmax(1).max(1))
-        for arrival, usable, index, confidence in zip(batch, finite, classes, confidences, strict=True):
-            line: Line = {**arrival.key, "class": index if usable else None}
-            line |= {"label": self.class_names[index]} if usable and index < len(self.class_names) else {}
-            line |= {"confidence": round(confidence, 6) if usable else None}
-            lines.append(line | {"step": self.adapter.steps, "batch": number})
+        number = self._next_batch
+        pixels = [arrival.pixels for arrival in batch if arrival.pixels is not None]
+        logits, events = self._step(pixels, number)
+        if logits.ndim == 2:
+            rows = self._describe_logits(logits)
+        else:
+            maps = predict_label_maps(logits, pixels[0].shape[:2])
+            rows = [self._describe_label_map(*pair) for pair in zip(batch, maps, strict=True)]
+        common = {"step": self.adapter.steps, "batch": number}
+        lines: list[Line] = [{**arrival.key, **row, **common} for arrival, row in zip(batch, rows, strict=True)]
         lines[-1] |= {"guard": events} if events else {}
         return lines
+
+    def _describe_logits(self, logits: torch.Tensor) -> list[Line]:
+        rows = []
+        finite = logits.amax(1).isfinite().tolist()  # -inf is a legal logit of a class that is ruled out
+        confidences, classes = (values.tolist() for values in logits.float().softmax(1).max(1))
+        for usable, index, confidence in zip(finite, classes, confidences, strict=True):
+            row: Line = {"class": index if usable else None}
+            row |= {"label": self.class_names[index]} if usable and index < len(self.class_names) else {}
+            rows.append(row | {"confidence": round(confidence, 6) if usable else None})
+        return rows
+
+    def _describe_label_map(self, arrival: Arrival, label_map: LabelMap) -> Line:
+        """Write the PNG files of an image, and return its classes and the name of the files."""
+        line: Line = {"classes": label_map.describe(self.class_names)}
+        image, file = arrival.original, arrival.key.get("file")
+        if image is None or (self.label_maps is None and self.overlays is None):
+            return line
+        if file is None:
+            name = f"{arrival.key['frame']:08}.png"
+        else:
+            name = Path(file).with_suffix(".png").as_posix()
+            name = f"{file}.png" if name in self._png_names else name  # if names differ in their suffix only
+            self._png_names.add(name)
+        if self.label_maps is not None:
+            with atomic_path(self.label_maps / name) as path:
+                label_map.image(image.size).save(path)
+        if self.overlays is not None:
+            with atomic_path(self.overlays / name) as path:
+                label_map.overlay(image).save(path)
+        return line | {"png": name}
 
     def _step(self, pixels: Sequence[Pixels], number: int) -> tuple[torch.Tensor, list[Line]]:
         """Return the logits of images, and the guard's events."""

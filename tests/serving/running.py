@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 
 from driftlaw.serving.app import Routes
 from driftlaw.serving.model_server import ModelServer
+from driftlaw.serving.network_input import NetworkInput
 from driftlaw.serving.settings import ServerSettings
 from driftlaw.testing.fixtures import CLASSES, SIZE, MethodUnderTest
 
@@ -27,10 +28,11 @@ class Running:
         method: the method.
         adapter: another adapter instead of a tiny network with the guard.
         tokens: of clients and administrators.
+        image_size: the network's, if the adapter is another.
         **settings: settings of the server.
     """
 
-    def __init__(self, folder, method="tent", adapter=None, tokens=(None, None), **settings):
+    def __init__(self, folder, method="tent", adapter=None, tokens=(None, None), image_size=None, **settings):
         def make(tenant):
             guard = {"snapshots": str(folder / tenant), "snapshot_steps": 1, "keep": 10}
             return adapter or MethodUnderTest.create(method, {"guard": guard}).adapter()
@@ -41,7 +43,7 @@ class Running:
             chosen,
             name="tiny",
             class_names=[f"class {index}" for index in range(CLASSES)],
-            image_size=SIZE,
+            image_size=image_size or NetworkInput(SIZE, SIZE),
         )
         app = Routes(self.server, *tokens).application()
         self.client = TestClient(app, base_url="http://localhost:8000")

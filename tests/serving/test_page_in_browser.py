@@ -9,6 +9,9 @@ import urllib.request
 
 import pytest
 
+import driftlaw
+from driftlaw.datasets import load_dataset
+from driftlaw.serving.network_input import NetworkInput
 from driftlaw.serving.status import Event
 from driftlaw.testing.fixtures import make_images
 
@@ -54,8 +57,8 @@ class Server:
             self.stop()
         self.running.server.close()
 
-    def predict(self, seed=0, **headers):
-        body = json.dumps({"images": make_images(seed).tolist()}).encode()
+    def predict(self, seed=0, images=None, **headers):
+        body = json.dumps({"images": (make_images(seed) if images is None else images).tolist()}).encode()
         headers = {"Content-Type": "application/json", **headers}
         if self.tokens[0]:
             headers["Authorization"] = f"Bearer {self.tokens[0]}"
@@ -264,6 +267,19 @@ def test_server_that_is_away_and_comes_back(start, open_page):
     server.start()
     expect(page.locator("#mode")).to_have_text("Adapting")
     expect(page.locator("#banner")).not_to_be_visible()
+
+
+def test_last_frame_of_a_segmentation_network_has_a_legend(start, open_page):
+    adapter = driftlaw.adapt(driftlaw.load_model("fpn_wrn_10_1-shapes"), "source")
+    server = start(adapter=adapter, image_size=NetworkInput(32, 48, is_dense=True))
+    server.predict(images=load_dataset("shapes").images(range(2)).transpose(0, 3, 1, 2) / 255)
+    page = open_page(server, 360)
+    expect(page.get_by_role("heading", name="Last frame")).to_be_visible()
+    expect(page.locator("#overlay-image")).to_be_visible()
+    expect(page.locator("#legend .name")).to_have_count(5)
+    expect(page.locator("#shares-note")).to_contain_text("pixels")
+    assert page.locator("#overlay-image").evaluate("image => image.naturalWidth") == 48
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
 
 
 def test_every_tenant_has_its_values(start, open_page):

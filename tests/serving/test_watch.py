@@ -13,6 +13,7 @@ import driftlaw
 from driftlaw.errors import DataError, DriftlawWarning, UsageError
 from driftlaw.serving.class_names import class_names
 from driftlaw.serving.image_sources import FolderSource
+from driftlaw.serving.network_input import NetworkInput
 from driftlaw.serving.watch import Watch
 
 SIZE = 8
@@ -48,7 +49,7 @@ def watch(folder, path, *, kill_after=None, adapter=None, checkpoint_seconds=1e9
         if len(written) == kill_after:
             raise Killed
 
-    source = FolderSource(folder, SIZE, settle=0, once=True, done=watched.done)
+    source = FolderSource(folder, NetworkInput(SIZE, SIZE), settle=0, once=True, done=watched.done)
     try:
         watched.run(source, checkpoint_seconds=checkpoint_seconds, on_line=on_line)
     except Killed:
@@ -215,7 +216,9 @@ def test_second_process_on_the_same_output_is_refused(tmp_path):
         with pytest.raises(DataError, match="being written by another process"):
             watch(folder, path)
 
-    Watch(make_adapter(), path, IDENTITY).run(FolderSource(folder, SIZE, settle=0, once=True), on_line=start_again)
+    Watch(make_adapter(), path, IDENTITY).run(
+        FolderSource(folder, NetworkInput(SIZE, SIZE), settle=0, once=True), on_line=start_again
+    )
     assert len(read(path)) == 2
 
 

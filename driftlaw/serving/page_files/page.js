@@ -280,6 +280,7 @@ function showShares(current) {
     row.forEach((share, index) => (totals[index] += share * images[second]));
   });
   const list = get("classes");
+  if (current.class_colors.length) setText(get("shares-note"), "Share of the pixels of each class, last two minutes.");
   if (!count) {
     showEmpty(list, current.classes > 100 && current.images ? "There are too many classes to show." : "No images in the last two minutes.");
     return;
@@ -298,7 +299,9 @@ function showShares(current) {
   match(list, indices.length, make).forEach((row, place) => {
     const share = totals[indices[place]] / count;
     setText(row.children[0], className(indices[place], current.class_names[indices[place]]));
-    row.children[1].firstElementChild.style.transform = `scaleX(${totals[indices[place]] / longest})`;
+    const bar = row.children[1].firstElementChild;
+    bar.style.transform = `scaleX(${totals[indices[place]] / longest})`;
+    bar.style.backgroundColor = current.class_colors[indices[place]] ?? "";
     setText(row.children[2], percent(share));
   });
 }
@@ -374,9 +377,33 @@ function showEvents(current) {
   });
 }
 
+// The last frame of a network that predicts a class per pixel, with a legend.
+function showOverlay({ image, classes }) {
+  const make = () => {
+    const row = element("li");
+    row.append(element("i"), element("span", "name"), element("span", "value"));
+    return row;
+  };
+  if (get("overlay-image").src !== image) get("overlay-image").src = image;
+  match(get("legend"), Math.min(classes.length, SHOWN_CLASSES), make).forEach((row, index) => {
+    const { class: number, label, share } = classes[index];
+    row.children[0].style.backgroundColor = status.class_colors[number];
+    setText(row.children[1], className(number, label));
+    setText(row.children[2], percent(share));
+  });
+}
+
 function showThumbnails(current) {
   const list = get("thumbnails");
   const batch = current.last_batch.filter((entry) => entry.image.startsWith("data:image/png;base64,"));
+  const isDense = current.class_colors.length > 0;
+  setText(get("last-title"), isDense ? "Last frame" : "Last batch");
+  get("overlay").hidden = !(isDense && batch.length);
+  list.hidden = !get("overlay").hidden;
+  if (list.hidden) {
+    showOverlay(batch[0]);
+    return;
+  }
   if (!batch.length) {
     showEmpty(list, `No images yet. Send one: curl -F file=@photo.png ${location.origin}/v1/predict`);
     return;
