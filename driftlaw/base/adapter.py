@@ -208,9 +208,7 @@ class Adapter(SafeSteps, ABC):
 
         The first call makes a forward pass of the source model to find out.
         """
-        if self._source.is_dense is None:
-            self._source.is_dense = self.source_logits(images).shape[2:].numel() > 1
-        return str(self.config.dense_augmentation) if self._source.is_dense else None
+        return str(self.config.dense_augmentation) if self.is_dense(images) else None
 
     def inference(self, network: nn.Module, images: Tensor) -> Tensor:
         """Return the logits of a network without gradients; ``draw`` may use it."""

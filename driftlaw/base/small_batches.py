@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from driftlaw.errors import UsageError, combined_error
 from driftlaw.execution import ExecutionSettings
+from driftlaw.execution.batch_statistics import StoredWeight, batch_norm_layers
 from driftlaw.execution.split_pass import mean_and_variance
 
 FULL_BATCH = 32  # images; ``auto`` uses the statistics of batches with at least this many
@@ -29,10 +30,11 @@ class BatchStatsSettings(ExecutionSettings):
 
     value_if_absent: ClassVar[Mapping[str, Any]] = {"statistics": "batch"}  # the default before ``auto``
 
-    statistics: Literal["auto", "batch", "window", "mixed"] = "auto"
+    statistics: Literal["auto", "batch", "window", "mixed", "adaptive"] = "auto"
     """Statistics of the ``batch``, of a sliding ``window`` of recent images, or ``mixed`` with the stored ones.
-    ``auto`` uses those of the batch if it has 32 images or more. It predicts smaller batches with running statistics of
-    recent images, and collects them for an update."""
+    ``adaptive`` mixes them, too: the more a layer's input has changed, the more those of the batch count. ``auto`` uses
+    those of the batch if it has 32 images or more. It predicts smaller batches with running statistics of recent
+    images, and collects them for an update. For networks with logits per pixel ``auto`` is ``adaptive`` instead."""
     window: int = Field(default=64, ge=1, le=100_000)
     """With ``window``: number of images to which a smaller batch is filled up with the most recent ones. With ``auto``:
     number of images that are collected for an update. Each image has the weight 1/``window`` in running statistics."""
@@ -43,8 +45,10 @@ class BatchStatsSettings(ExecutionSettings):
     """With fewer images than this, including those of the window, the model predicts without updating."""
 
     @property
-    def stored_stats_weight(self) -> float:
+    def stored_stats_weight(self) -> StoredWeight:
         """Weight of the stored statistics: 0 unless they are mixed with those of the batch."""
+        if self.statistics == "adaptive":
+            return "adaptive"
         return self.source_share if self.statistics == "mixed" else 0.0
 
 
@@ -245,11 +249,6 @@ def make_window(config: Any, owner: nn.Module) -> ImageWindow | None:
     window = CollectingWindow(config, batch_norm_layers(owner)) if is_auto else ImageWindow(config.window)
     dtypes = {value.dtype for value in owner.parameters()}
     return window.double() if torch.float64 in dtypes else window
-
-
-def batch_norm_layers(owner: nn.Module) -> list[_BatchNorm]:
-    """Return all BatchNorm layers of a module."""
-    return [layer for layer in owner.modules() if isinstance(layer, _BatchNorm)]
 
 
 def lacks_variance(error: ValueError) -> bool:

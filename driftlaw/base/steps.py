@@ -13,7 +13,6 @@ from driftlaw.base.small_batches import (
     BatchStatsSettings,
     CollectingWindow,
     ImageWindow,
-    batch_norm_layers,
     lacks_variance,
     stored_statistics,
 )
@@ -21,6 +20,7 @@ from driftlaw.base.state import AdapterState, attributes_of_type, restore, snaps
 from driftlaw.base.types import StepOutput
 from driftlaw.errors import warn_user
 from driftlaw.execution import Plan
+from driftlaw.execution.batch_statistics import batch_norm_layers, mix_batch_stats
 from driftlaw.execution.split_pass import split_passes
 from driftlaw.guard import Transaction
 from driftlaw.guard.transaction import PendingFlags, TensorCopies
@@ -44,6 +44,7 @@ class AdapterSteps(AdapterState):
     draw: Callable[[Tensor], Plan]
     update: Callable[[Tensor, Plan], StepOutput]
     forward_logits: Callable[[Tensor], Tensor]
+    source_logits: Callable[..., Tensor]
 
     def _dtype(self) -> torch.dtype | None:
         return next((value.dtype for value in self.model.parameters() if value.is_floating_point()), None)
@@ -56,7 +57,21 @@ class AdapterSteps(AdapterState):
             return self._executor.run(call, batch, self, generators)
 
     def _is_small(self, images: Tensor) -> bool:
-        return isinstance(self.window, CollectingWindow) and self.window.is_small(images)
+        """Return True if a batch is predicted with running statistics and collected for an update."""
+        return isinstance(self.window, CollectingWindow) and self.window.is_small(images) and not self.is_dense(images)
+
+    def is_dense(self, images: Tensor) -> bool:
+        """Return True if the model returns logits of several pixels per image.
+
+        The first call makes a forward pass of the source model to find out. If it does, ``statistics="auto"`` becomes
+        ``"adaptive"``: a frame has many pixels, so that few frames need no window.
+        """
+        if self._source.is_dense is None:
+            self._source.is_dense = self.source_logits(images).shape[2:].numel() > 1
+            if self._source.is_dense and isinstance(self.window, CollectingWindow):
+                self.window.clear()
+                mix_batch_stats(self, "adaptive")
+        return self._source.is_dense
 
     def batches_per_update(self, images: Tensor) -> int:
         """Return how many batches of this size are collected for one update; 1 if they are not small."""
@@ -76,7 +91,7 @@ class AdapterSteps(AdapterState):
             return output
         if isinstance(self.window, ImageWindow) and not isinstance(self.window, CollectingWindow):
             output = StepOutput(output.logits[-len(images) :], output.diagnostics)
-        if self.window is not None:
+        if self.window is not None and not self._source.is_dense:
             self.window.append(images)
         return output
 
@@ -121,8 +136,8 @@ class AdapterSteps(AdapterState):
             return self._predict_only(images, "A single value per channel has no variance (feature maps of 1×1).")
         self.steps += 1
         self._updates.add(kept)
-        uses_batch_only = isinstance(self.config, BatchStatsSettings) and self.window is None
-        if len(images) == 1 and uses_batch_only and batch_norm_layers(self.model):
+        depends_on_batch = isinstance(self.config, BatchStatsSettings) and self.config.statistics in ("batch", "mixed")
+        if len(images) == 1 and depends_on_batch and batch_norm_layers(self.model):
             self._warn_once("small batch", "The statistics of a single image are poor. Set statistics='auto'.")
         return cast("StepOutput", output)
 

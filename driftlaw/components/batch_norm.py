@@ -10,68 +10,25 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from driftlaw.errors import UsageError
+from driftlaw.execution.batch_statistics import MixedBatchStats, StoredWeight, batch_norm_layers, mix_batch_stats
 from driftlaw.execution.split_pass import mean_and_variance
 
 Stats = dict[_BatchNorm, tuple[Tensor | None, Tensor | None]]  # mean and variance by layer
 
 
-def batch_norm_layers(model: nn.Module) -> list[_BatchNorm]:
-    """Return all BatchNorm layers of a model, of any dimension."""
-    return [module for module in model.modules() if isinstance(module, _BatchNorm)]
-
-
-def use_batch_stats(model: nn.Module, stored_stats_weight: float = 0.0) -> None:
+def use_batch_stats(model: nn.Module, stored_stats_weight: StoredWeight = 0.0) -> None:
     """Make every BatchNorm layer normalize with the statistics of the current batch; stored ones are not updated.
 
     Args:
         model: the model, changed in place.
-        stored_stats_weight: weight of the stored statistics in a mixture of both, see `MixedBatchStats`. Layers
-            without stored statistics use those of the batch alone.
+        stored_stats_weight: weight of the stored statistics in a mixture of both, or ``"adaptive"``; see
+            `MixedBatchStats`. Layers without stored statistics use those of the batch alone.
     """
     for layer in batch_norm_layers(model):
-        if stored_stats_weight and layer.running_mean is not None:
-            layer.eval()
-            layer.register_forward_pre_hook(MixedBatchStats(stored_stats_weight))
-        else:
-            layer.train()
-            layer.track_running_stats = False
-
-
-class MixedBatchStats:
-    """Forward pre-hook that makes a BatchNorm layer in eval mode mix batch and stored statistics (alpha-BN).
-
-    With weight s, mean μ_b and variance v_b of the batch, and stored μ_s and v_s (You et al., 2021):
-
-        μ = (1 − s)·μ_b + s·μ_s,        v = (1 − s)·v_b + s·v_s.
-
-    The layer is not changed. The hook replaces its input x by (x − μ)·√((v_s + ε)/(v + ε)) + μ_s, which the stored
-    statistics normalize to (x − μ)/√(v + ε). Gradients flow through the batch statistics.
-    """
-
-    def __init__(self, stored_stats_weight: float) -> None:
-        self.stored_stats_weight = stored_stats_weight
-
-    def mix(self, layer: _BatchNorm, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and variance of a batch, mixed with the stored ones."""
-        stored_mean, stored_variance = _stored_stats(layer)
-        weight = self.stored_stats_weight
-        return torch.lerp(mean, stored_mean, weight), torch.lerp(variance, stored_variance, weight)
-
-    def __call__(self, layer: _BatchNorm, args: tuple[Tensor, ...]) -> Tensor:
-        """Return the replacement of the layer's input."""
-        (values,) = args
-        stored_mean, stored_variance = _stored_stats(layer)
-        mean, variance = self.mix(layer, *mean_and_variance(values.to(stored_mean.dtype)))
-        scale = ((stored_variance + layer.eps) / (variance + layer.eps)).sqrt()
-        shape = [1, -1] + [1] * (values.ndim - 2)
-        shifted = (values - mean.view(shape)) * scale.view(shape) + stored_mean.view(shape)
-        return shifted.to(values.dtype)
-
-
-def _stored_stats(layer: _BatchNorm) -> tuple[Tensor, Tensor]:
-    assert layer.running_mean is not None
-    assert layer.running_var is not None
-    return layer.running_mean, layer.running_var
+        layer.train()
+        layer.track_running_stats = False
+    if stored_stats_weight:
+        mix_batch_stats(model, stored_stats_weight)
 
 
 def _mixing_hook(layer: _BatchNorm) -> MixedBatchStats | None:

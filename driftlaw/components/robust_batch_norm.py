@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from driftlaw.components.batch_norm import MixedBatchStats, batch_norm_layers
+from driftlaw.execution.batch_statistics import MixedBatchStats, batch_norm_layers
 
 
 class _RecordedStats(MixedBatchStats):

@@ -14,8 +14,9 @@ from driftlaw._deprecated import renamed_keywords
 from driftlaw.base import Adapter
 from driftlaw.base.inputs import InputConverter
 from driftlaw.base.model_copy import copy_model
-from driftlaw.components.batch_norm import batch_norm_layers, freeze_batch_stats, use_batch_stats, uses_batch_stats
+from driftlaw.components.batch_norm import freeze_batch_stats, use_batch_stats, uses_batch_stats
 from driftlaw.errors import DriftlawError, UsageError
+from driftlaw.execution.batch_statistics import batch_norm_layers
 from driftlaw.export.formats import Format, find_format
 from driftlaw.export.inference_module import InferenceModule, extract_model
 from driftlaw.files import atomic_path

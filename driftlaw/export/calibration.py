@@ -10,10 +10,11 @@ from PIL import Image, ImageOps
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter
-from driftlaw.components.batch_norm import batch_norm_layers, uses_batch_stats
+from driftlaw.components.batch_norm import uses_batch_stats
 from driftlaw.datasets import list_datasets, load_dataset
 from driftlaw.datasets.image_files import SUFFIXES, read_images
 from driftlaw.errors import DataError, unknown_name
+from driftlaw.execution.batch_statistics import batch_norm_layers
 from driftlaw.models import list_models
 from driftlaw.settings import list_presets
 from driftlaw.streams import make_stream

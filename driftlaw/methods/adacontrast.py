@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter, ExecutionSettings, Plan, StepOutput
-from driftlaw.components.batch_norm import batch_norm_layers, use_batch_stats
+from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.components.contrastive import info_nce
 from driftlaw.components.feature_bank import FeatureBank
 from driftlaw.components.features import find_head, logits_and_features
@@ -19,6 +19,7 @@ from driftlaw.components.optimizers import minimize_step
 from driftlaw.components.parameters import require_grad_
 from driftlaw.components.teacher import ema_update, make_teacher
 from driftlaw.components.views import StrongAugmentParams, draw_flips, strong_view, weak_view
+from driftlaw.execution.batch_statistics import batch_norm_layers
 
 
 class AdaContrast(Adapter, name="adacontrast"):

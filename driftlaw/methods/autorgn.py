@@ -7,11 +7,12 @@ from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput
-from driftlaw.components.batch_norm import batch_norm_layers, use_batch_stats
+from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.components.layer_rates import first_adam_step
 from driftlaw.components.losses import entropy
 from driftlaw.components.parameters import require_grad_, select_parameters
 from driftlaw.errors import UsageError
+from driftlaw.execution.batch_statistics import batch_norm_layers
 
 
 class AutoRGN(Adapter, name="autorgn"):

@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector
 
 from driftlaw.base.model_copy import num_classes
-from driftlaw.components.batch_norm import batch_norm_layers
 from driftlaw.errors import warn_user
+from driftlaw.execution.batch_statistics import batch_norm_layers
 
 PUBLISHED = {
     "learning_rate": {10: 1e-3, 100: 5e-5, 1000: 2e-4},

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from driftlaw.base import Adapter, BatchStatsSettings, Plan, StepOutput
-from driftlaw.components.batch_norm import batch_norm_layers, use_batch_stats
+from driftlaw.components.batch_norm import use_batch_stats
 from driftlaw.errors import UsageError
+from driftlaw.execution.batch_statistics import batch_norm_layers
 
 
 class Norm(Adapter, name="norm"):

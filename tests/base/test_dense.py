@@ -50,7 +50,7 @@ def test_the_output_keeps_its_type_and_resolution(wrap, unwrap):
 
 
 @pytest.mark.small_batches
-@pytest.mark.parametrize("statistics", ["auto", "batch", "window", "mixed"])
+@pytest.mark.parametrize("statistics", ["auto", "batch", "window", "mixed", "adaptive"])
 @pytest.mark.parametrize("method", ["norm", "law", "law_plus"])
 def test_batches_of_few_frames_work_with_all_statistics(method, statistics):
     window = {"window": 8} if statistics in ("auto", "window") else {}
@@ -59,8 +59,22 @@ def test_batches_of_few_frames_work_with_all_statistics(method, statistics):
         images = make_images(index, count=count)
         assert adapter.predict(images).shape == (count, 4, 8, 8)
         assert adapter(images).shape == (count, 4, 8, 8)
-    assert adapter.steps == {"auto": 3, "batch": 7, "window": 7, "mixed": 7}[statistics]
+    assert adapter.steps == 7
     assert adapter.summary()["images"] == 25
+
+
+@pytest.mark.small_batches
+def test_auto_is_adaptive_for_few_frames_and_after_loading_a_state():
+    adapters = {kind: driftlaw.adapt(tiny_dense_model(), "law", statistics=kind) for kind in ("auto", "adaptive")}
+    for index, count in enumerate((1, 4, 2)):
+        images = make_images(index, count=count)
+        predicted = [adapter.predict(images) for adapter in adapters.values()]
+        assert torch.equal(*predicted)
+        assert torch.equal(*[adapter(images) for adapter in adapters.values()])
+    fresh = driftlaw.adapt(tiny_dense_model(), "law", statistics="auto")
+    fresh.load_state_dict(adapters["auto"].state_dict())
+    assert torch.equal(*[adapter(make_images(3, count=2)) for adapter in (fresh, adapters["adaptive"])])
+    assert fresh.window.filled == 0  # frames are not collected
 
 
 def test_images_may_change_their_size_between_batches():

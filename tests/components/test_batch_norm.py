@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.distributions import Normal, kl_divergence
 
 from driftlaw.components.batch_norm import fixed_batch_stats, freeze_batch_stats, use_batch_stats
 from driftlaw.errors import UsageError
@@ -95,6 +96,31 @@ def test_mixed_statistics_and_their_gradients_equal_the_loops(weight):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+def test_the_adaptive_weight_follows_the_shift_of_each_layer():
+    layer = nn.BatchNorm2d(2).double().eval()
+    layer.running_mean.copy_(torch.tensor([1.0, -2.0]))
+    layer.running_var.copy_(torch.tensor([4.0, 0.25]))
+    values = torch.randn(5, 2, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2)) * 1.5 + 0.5
+    values.requires_grad_()
+    divergence = 0.0
+    for channel in range(2):
+        batch = values[:, channel].detach()
+        first = Normal(batch.mean(), (batch.var(correction=0) + layer.eps).sqrt())
+        second = Normal(layer.running_mean[channel], (layer.running_var[channel] + layer.eps).sqrt())
+        divergence += float(kl_divergence(first, second)) / 2
+    weight = 1 / (1 + (divergence / 0.1) ** 2)
+    assert 0 < weight < 0.5
+    model = nn.Sequential(layer)
+    output = mixed_with_loops(model, values, weight)
+    gradient = torch.autograd.grad(output.square().mean(), values)
+    use_batch_stats(model, "adaptive")
+    torch.testing.assert_close(model(values), output, rtol=0, atol=1e-10)
+    torch.testing.assert_close(torch.autograd.grad(model(values).square().mean(), values), gradient)  # weight: constant
+    unchanged = (values - values.mean((0, 2, 3), keepdim=True)) / values.std((0, 2, 3), correction=0, keepdim=True)
+    unchanged = unchanged * layer.running_var.sqrt()[:, None, None] + layer.running_mean[:, None, None]
+    torch.testing.assert_close(model(unchanged), nn.BatchNorm2d.forward(layer, unchanged))
+
+
 def test_mixed_statistics_can_be_fixed():
     model = trained_model()
     use_batch_stats(model, stored_stats_weight=0.3)
@@ -113,7 +139,7 @@ def test_a_layer_without_stored_statistics_uses_those_of_the_batch():
     torch.testing.assert_close(out.mean(dim=(0, 2, 3)), torch.zeros(3), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("stored_stats_weight", [0.0, 0.3])
+@pytest.mark.parametrize("stored_stats_weight", [0.0, 0.3, "adaptive"])
 def test_frozen_statistics_give_the_logits_of_the_batch_for_a_single_image(stored_stats_weight):
     model = trained_model()
     use_batch_stats(model, stored_stats_weight)
