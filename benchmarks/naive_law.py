@@ -17,6 +17,7 @@ implementations see the same images.
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -58,12 +59,15 @@ class NaiveLaw:
             total.data.zero_()
 
     def step(self, images: Tensor) -> Tensor:
-        """Return logits (n, classes) from before the update, then take one step."""
+        """Return logits (n, classes), or (n, classes, h, w), from before the update, then take one step."""
         self.add_to_fisher(images)
         optimizer = self.make_optimizer()
         optimizer.zero_grad()
         logits = self.model(images)
-        augmented = self.model(augment(images, AugmentParams.from_generator(self.generator)))
+        params = AugmentParams.from_generator(self.generator)
+        if logits.ndim == 4:  # predictions are compared pixel by pixel, so that no pixel may move
+            params = replace(params, degrees=0.0, shift=(0.0, 0.0), scale=1.0, flip=False)
+        augmented = self.model(augment(images, params))
         probabilities = logits.softmax(dim=1)
         entropy = -(probabilities * logits.log_softmax(dim=1)).sum(dim=1).mean()
         consistency = -(probabilities * augmented.log_softmax(dim=1)).sum(dim=1).mean()  # Eq. 8

@@ -36,7 +36,7 @@ class NaiveTent:
         self.optimizer = torch.optim.Adam(parameters, lr=learning_rate, betas=(0.9, 0.999), eps=1e-8)
 
     def step(self, images: Tensor) -> Tensor:
-        """Return logits (n, classes) from before the update, then take one step on their mean entropy."""
+        """Return logits (n, classes), or (n, classes, h, w), from before the update, then minimise their entropy."""
         logits = self.model(images)
         loss = -(logits.softmax(dim=1) * logits.log_softmax(dim=1)).sum(dim=1).mean()
         loss.backward()

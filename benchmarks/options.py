@@ -39,7 +39,9 @@ Threads = Annotated[int | None, typer.Option(help="CPU threads (default: torch's
 Rounds = Annotated[int | None, typer.Option(help="Rounds (default: 20 on a GPU, 7 on a CPU).")]
 Steps = Annotated[int | None, typer.Option(help="Minimum steps per round (default: 10 on a GPU, 1 on a CPU).")]
 WarmUp = Annotated[int | None, typer.Option(help="Steps before the first round (default: 10 on a GPU, 2 on a CPU).")]
-Side = Annotated[int | None, typer.Option(help="Height and width of the images (default: the model's).")]
+Side = Annotated[
+    str | None, typer.Option(help="Height and width of the images, such as 32 or 360,480 (default: the model's).")
+]
 Seed = Annotated[int, typer.Option(help="Seed of random weights, images and augmentation.")]
 Deterministic = Annotated[
     bool, typer.Option("--deterministic", help="Use the cuDNN kernels of `driftlaw run` instead of the fastest.")
@@ -57,7 +59,7 @@ def make_plan(
     batch_sizes: str,
     device: str,
     threads: int | None,
-    side: int | None,
+    side: str | None,
     seed: int,
     deterministic: bool,
     adapters_only: bool = False,
@@ -67,15 +69,24 @@ def make_plan(
 
     from benchmarks.cases import BenchPlan
     from benchmarks.models import make_models
-    from driftlaw.errors import combined_error
+    from driftlaw.errors import UsageError, combined_error
     from driftlaw.hardware import pick_device
 
-    check_positive({"--threads": threads, "--side": side})
+    check_positive({"--threads": threads})
+    sides = [] if side is None else split_numbers("--side", side)
+    if len(sides) > 2:
+        raise UsageError(f"--side is '{side}'. Expected one number, or height and width such as 360,480.")
     chosen = _choose_variants(split_names(methods), variants or [], only or [], adapters_only)
     if threads is not None:
         torch.set_num_threads(threads)
     plan = BenchPlan(
-        models=make_models(split_names(models), weights=split_names(weights or ""), seed=seed, side=side),
+        models=make_models(
+            split_names(models),
+            weights=split_names(weights or ""),
+            seed=seed,
+            side=sides[0] if sides else None,
+            width=sides[1] if len(sides) > 1 else None,
+        ),
         batch_sizes=split_numbers("--batch-sizes", batch_sizes),
         variants=chosen,
         device=pick_device(device),

@@ -243,7 +243,7 @@ def largest_convolution(model: BenchModel, batch_size: int) -> dict[str, Any]:
     hooks = [layer.register_forward_hook(add) for layer in layers]
     try:
         with torch.no_grad():
-            model.model(make_batches(2, model.side, count=1)[0])
+            model.model(make_batches(2, model.image_size, count=1)[0])
     finally:
         for hook in hooks:
             hook.remove()

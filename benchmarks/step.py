@@ -9,6 +9,7 @@ from benchmarks.cases import BenchCase, BenchPlan
 from benchmarks.memory import MEMORY_PROTOCOLS, measure_peak, with_shares
 from benchmarks.targets import FORWARD, LEARNING_RATE, NAIVE_LAW, NAIVE_TENT
 from benchmarks.timing import ProgressCallback, Repetitions, clock_name, no_progress, spread, time_variants
+from driftlaw.hardware import load_average
 
 _RATIOS = {
     NAIVE_LAW: "times_faster_than_plain_law",
@@ -47,6 +48,7 @@ def measure_steps(
         "deterministic": plan.deterministic,
         "images": "random" if plan.pool is None else "real",
         "clock": clock_name(plan.device),
+        "load_average": load_average(),
         "memory_measured": MEMORY_PROTOCOLS[plan.device.type] if memory else None,
     }
     return plan.record("step", protocol, rows=rows)

@@ -186,7 +186,9 @@ def scaling(
     """
     from benchmarks.scaling import Ranges, make_axes, measure_scaling
 
-    plan = make_plan(model, methods, variant, only, None, str(batch_size), device, threads, side, seed, deterministic)
+    plan = make_plan(
+        model, methods, variant, only, None, str(batch_size), device, threads, str(side), seed, deterministic
+    )
     ranges = Ranges(
         batch_size=batch_size,
         model=model,

@@ -163,7 +163,7 @@ class BenchTarget:
         self.variant, self.device = variant, device
         self.cycle, self.settling = 1, 0
         self.step = self._make_step(model, seed)
-        batches = make_batches(batch_size, model.side, seed=seed, pool=pool)
+        batches = make_batches(batch_size, model.image_size, seed=seed, pool=pool)
         # Methods receive images as the evaluator passes them, baselines as they are read from disk.
         self.batches = [to_device(images, device) if variant.is_adapter else images.to(device) for images in batches]
         self._counter = count()

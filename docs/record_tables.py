@@ -236,6 +236,8 @@ STEP_ROWS = {
     "law, float32": '`law`, `precision="float32", capture="off"`',
 }
 
+MEMORY_ROWS = {"law, recompute": "`law`, `recompute=True`", "law_plus": "`law_plus`"}
+
 
 def speed_gpu_table() -> str:
     """Milliseconds per step on a GPU."""
@@ -248,6 +250,28 @@ def speed_cpu_table() -> str:
     return step_table("bench/step-cpu-wrn_16_1.json", names)
 
 
+def segmentation_table() -> str:
+    """Milliseconds and peak memory of a step of a segmentation network on two CPU cores."""
+    path = "bench/step-cpu-fpn_resnet50.json"
+    record = json.loads((RESULTS / path).read_text(encoding="utf-8"))
+    rows = []
+    for row in record["rows"]:
+        naive = "tent" if "tent" in row["method"] else "law"
+        faster = f"{row[f'times_faster_than_plain_{naive}']:.1f}× naive {naive.upper()}"
+        rows.append(
+            (
+                (STEP_ROWS | MEMORY_ROWS)[row["label"]],
+                f"{row['milliseconds']['median']:,.0f}",
+                f"{1 / row['times_faster_than_forward']:.1f}",
+                "" if row["method"] == "forward" else faster,
+                f"{row['peak_bytes'] / 1e6:,.0f}",
+            )
+        )
+    head = ("", "ms/step", "forward passes", "speed", "peak MB")
+    load = f"The load average of the two cores was {record['load_average']:.1f}; all rows were measured in turn."
+    return f"{markdown_table(head, rows)}\n\n{load} {_origin(path, record)}"
+
+
 def memory_table() -> str:
     """Peak memory of a step on a GPU and on a CPU."""
     parts = []
@@ -258,7 +282,7 @@ def memory_table() -> str:
         record = json.loads((RESULTS / path).read_text(encoding="utf-8"))
         models = list(dict.fromkeys((row["model"], row["batch_size"]) for row in record["rows"]))
         cells = {(row["label"], row["model"], row["batch_size"]): row["peak_bytes"] for row in record["rows"]}
-        names = STEP_ROWS | {"law, recompute": "`law`, `recompute=True`"}
+        names = STEP_ROWS | MEMORY_ROWS
         rows = [(names[label], *(f"{cells[label, *model] / 1e6:.0f}" for model in models)) for label in labels]
         head = ("", *(f"{model}, batch {batch}: peak MB" for model, batch in models))
         parts.append(f"{markdown_table(head, rows)}\n\n{_origin(path, record)}")
@@ -658,6 +682,7 @@ TABLES = {
     "speed-gpu": speed_gpu_table,
     "speed-cpu": speed_cpu_table,
     "memory": memory_table,
+    "segmentation": segmentation_table,
     "fast": fast_table,
 }
 

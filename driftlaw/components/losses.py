@@ -11,7 +11,7 @@ import torch  # noqa: F401 (used in doctests)
 import torch.nn.functional as F
 from torch import Tensor
 
-from driftlaw.dense import pixels
+from driftlaw.dense import log_softmax, pixels, softmax
 
 Reduction = Literal["mean", "none"]
 
@@ -32,7 +32,7 @@ def soft_cross_entropy(target_logits: Tensor, logits: Tensor, reduction: Reducti
     Gradients flow through both arguments; detach ``target_logits`` to treat the target as a constant.
     """
     target_logits, logits = pixels(target_logits), pixels(logits)
-    losses = -(target_logits.softmax(dim=1) * logits.log_softmax(dim=1)).sum(dim=1)
+    losses = -(softmax(target_logits) * log_softmax(logits)).sum(dim=1)
     return losses if reduction == "none" else losses.mean()
 
 
@@ -50,7 +50,7 @@ def soft_likelihood_ratio(logits: Tensor, clip: float = 0.99, reduction: Reducti
     >>> float(soft_likelihood_ratio(torch.zeros(3, 2))) < 1e-4  # p = 1 − p, so that the logarithm is about 0
     True
     """
-    p = pixels(logits).softmax(dim=1).clamp(max=clip)
+    p = softmax(pixels(logits)).clamp(max=clip)
     losses = -(p * (p / (1 - p) + 1e-5).log()).sum(dim=1)
     return losses if reduction == "none" else losses.mean()
 
@@ -58,7 +58,7 @@ def soft_likelihood_ratio(logits: Tensor, clip: float = 0.99, reduction: Reducti
 def pseudo_label_nll(logits: Tensor) -> Tensor:
     """Return the mean negative log-likelihood of the predicted labels, argmax(logits)."""
     logits = pixels(logits)
-    return F.cross_entropy(logits, logits.detach().argmax(dim=1))
+    return F.nll_loss(log_softmax(logits), logits.detach().argmax(dim=1))
 
 
 def negative_diversity(logits: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from driftlaw.dense import pixels
+from driftlaw.dense import pixels, softmax
 
 
 @torch.no_grad()
@@ -20,7 +20,7 @@ def correct_prior(logits: Tensor) -> Tensor:
     """
     rows = pixels(logits)
     count, classes = rows.shape
-    prior = rows.softmax(dim=1).mean(dim=0)
+    prior = softmax(rows).mean(dim=0)
     # sym_max and not max: in torch.export the number of images is a symbol.
     smoothing: Tensor = torch.sym_max(1 / count, 1 / classes) / prior.amax()
     factor = classes * (prior + smoothing) / (1 + smoothing * classes)

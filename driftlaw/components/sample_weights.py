@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from driftlaw.components.losses import entropy
-from driftlaw.dense import pixels
+from driftlaw.dense import pixels, softmax
 from driftlaw.errors import UsageError
 
 
@@ -94,7 +94,7 @@ def _probabilities(logits: Tensor, mean_probabilities: Tensor) -> Tensor:
             "the method keeps a mean probability for each. Use a model whose last layer returns the logits, or a "
             "method that keeps none, such as 'law'."
         )
-    return pixels(logits).softmax(dim=1)
+    return softmax(pixels(logits))
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:

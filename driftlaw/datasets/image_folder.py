@@ -11,7 +11,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from driftlaw.datasets.image_files import SUFFIXES, files_sha256, image_size, read_images
-from driftlaw.datasets.protocol import Labels, Metadata, Pixels, checked_indices
+from driftlaw.datasets.protocol import Labels, Metadata, Pixels, checked_indices, size_metadata
 from driftlaw.errors import DataError
 
 MAX_UNCHANGED_SIZE = 224
@@ -62,11 +62,8 @@ class FolderImages:
     def metadata(self) -> Metadata:
         """Return JSON data for the header of a record."""
         return {
-            "name": self.name,
+            **size_metadata(self),
             "split": self._split,
-            "count": len(self),
-            "num_classes": self.num_classes,
-            "image_shape": list(self.image_shape),
             "sha256": self._files_sha256,
             "origin": ", ".join([self._description, *images_per_class(self.labels), describe_size(self._transform)]),
         }

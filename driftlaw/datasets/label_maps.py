@@ -10,7 +10,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from driftlaw.datasets.image_files import THREADS, files_sha256, image_size, open_image, read_images
-from driftlaw.datasets.protocol import Metadata, Pixels, checked_indices
+from driftlaw.datasets.protocol import Metadata, Pixels, checked_indices, size_metadata
 from driftlaw.errors import DataError, UsageError
 
 NO_CLASS = 255
@@ -93,7 +93,10 @@ class LabelMapImages:
                 raise DataError(f"{path}: {error}") from error
         if labels.shape != expected:
             found, image_text = ("×".join(map(str, reversed(shape))) for shape in (labels.shape, expected))
-            raise DataError(f"The label map {path} has {found} pixels, but its image has {image_text}.")
+            raise DataError(
+                f"The label map {path} has {found} pixels, but its image has {image_text}. Expected one label per "
+                "pixel. Resize it with nearest-neighbour interpolation."
+            )
         if self._size is not None:
             labels = np.asarray(Image.fromarray(labels).resize(self._width_height, Image.Resampling.NEAREST))
         return labels
@@ -105,12 +108,9 @@ class LabelMapImages:
     def metadata(self) -> Metadata:
         """Return JSON data for the header of a record."""
         return {
-            "name": self.name,
+            **size_metadata(self),
             "split": self._split,
-            "count": len(self),
-            "num_classes": self.num_classes,
             "class_names": self.class_names,
-            "image_shape": list(self.image_shape),
             "sha256": self._files_sha256,
             "origin": self._origin,
         }

@@ -104,8 +104,13 @@ class ArrayImages:
 
     def metadata(self) -> Metadata:
         """Return JSON data for the header of a record."""
-        counts = {"name": self.name, "count": len(self), "num_classes": self.num_classes}
-        return {**counts, "image_shape": list(self.image_shape), **self._metadata, "sha256": self.content_sha256}
+        return {**size_metadata(self), **self._metadata, "sha256": self.content_sha256}
+
+
+def size_metadata(dataset: ImageDataset) -> Metadata:
+    """Return the part of ``metadata`` that all datasets have in common: name, numbers of images and classes, size."""
+    counts = {"name": dataset.name, "count": len(dataset), "num_classes": dataset.num_classes}
+    return {**counts, "image_shape": list(dataset.image_shape)}
 
 
 def content_sha256(images: Pixels, labels: Labels) -> str:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
 
 from driftlaw._deprecated import renamed_keywords
 from driftlaw.base import Adapter, Batch, Stream
@@ -18,13 +17,14 @@ from driftlaw.base.diagnostics import diagnostics_to_json
 from driftlaw.checkpoints import deferred_interrupts
 from driftlaw.datasets import FolderImages
 from driftlaw.errors import DataError, UsageError, warn_user
+from driftlaw.evaluation.cost import count_cost, count_forward
 from driftlaw.evaluation.metrics import OnlineMetrics
-from driftlaw.evaluation.predictions import IGNORE_INDEX, check_label_maps, compare
+from driftlaw.evaluation.predictions import IGNORE_INDEX, check_label_maps, check_labels, compare
 from driftlaw.evaluation.resume import ResumableRecord
 from driftlaw.files import imported_file
 from driftlaw.hardware import environment, load_average, to_device
 from driftlaw.models import weights_sha256
-from driftlaw.profiling import count_flops, is_gpu_shared, peak_bytes, timed
+from driftlaw.profiling import is_gpu_shared, peak_bytes, timed
 from driftlaw.records import RunRecord, read_record
 from driftlaw.records.jsonl import Line, content_hash
 from driftlaw.records.run_record import FORMAT
@@ -126,6 +126,7 @@ class _Evaluation:
         self.metrics = OnlineMetrics(arguments.metrics, stream, adapter, self.ignore_index)
         self.lines: list[Line] = []
         self.costs: dict[str, Line] = {}  # by kind of step
+        self.logit_shapes: dict[torch.Size, torch.Size] = {}  # by height and width of the images
 
     def header(self, command: str) -> Line:
         recipe, adapter, info = self.stream.recipe(), self.adapter, getattr(self.adapter.model, "info", {})
@@ -215,13 +216,19 @@ class _Evaluation:
                 f"Some batches have labels and batch {batch.index} differs. Expected labels in all or none."
             )
         check_label_maps(batch)
-        if self.reset_on == "domain" and batch.starts_domain and batch.index:
-            self.adapter.reset()
         images = to_device(images.to(self.dtype) if images.is_floating_point() else images, self.device)
         if self.adapter.inputs.normalized and not isinstance(self.stream, LoaderStream):
             images = self.adapter.inputs.from_unit(images, self.adapter.model)
+        if labels is not None:  # checked before the step, so that nothing changes if they are wrong
+            size = images.shape[2:]
+            if size not in self.logit_shapes:
+                self.logit_shapes[size] = count_forward(self.adapter, images)[0].shape
+            check_labels(labels, self.logit_shapes[size], self.ignore_index)
+        if self.reset_on == "domain" and batch.starts_domain and batch.index:
+            self.adapter.reset()
         kind = self.adapter.step_kind()
-        cost = {} if kind in self.costs else {"cost": self._count_cost(images, kind)}
+        if is_new := kind not in self.costs:
+            self.costs[kind] = count_cost(self.adapter, images, is_first=not self.lines)
         whole = {} if self.adapter.ranks is None else {"whole": True}  # a user's method may have a step() without it
         with timed(self.device) as timer:
             output = self.adapter.step(images, **whole)
@@ -244,34 +251,13 @@ class _Evaluation:
             **({"guard": events} if (events := self._guard_events()) else {}),
             **({} if labels is None else self.metrics.of_batch(output.logits, labels)),
             **(self.metrics.of_frame(batch, images, output.logits, self.lines) if ends_domain else {}),
-            **cost,
+            **({"cost": self.costs[kind]} if is_new else {}),
             "timing": {"seconds": timer.seconds},
         }
 
     def _guard_events(self) -> list[Line]:
         guard = self.adapter.guard
         return [{"action": event.action, "reason": event.reason} for event in guard.step_events] if guard else []
-
-    def _count_cost(self, images: Tensor, kind: str) -> Line:
-        """Count the FLOPs of one step and of one forward pass of the model, and restore the adapter's state.
-
-        If small batches are collected for an update, it is the mean over all steps for one update. For the first batch
-        of a stream counting starts at the second step, because the first may include work that is done once, such as a
-        warm-up on training data.
-        """
-        adapter = self.adapter
-        with torch.no_grad(), adapter.eager():
-            _, forward = count_flops(lambda: adapter.model(images.to(self.dtype)))
-        before = adapter.state_dict()
-        with adapter.eager():
-            if not self.lines:
-                adapter.step(images)
-            steps = [count_flops(lambda: adapter.step(images))[1] for _ in range(adapter.batches_per_update(images))]
-        adapter.load_state_dict(before)
-        count = len(images)
-        cost = {"step_flops_per_image": sum(steps) // len(steps) // count, "forward_flops_per_image": forward // count}
-        self.costs[kind] = cost
-        return cost
 
     def _closing(self, record: ResumableRecord, shared_gpu: bool, load: float | None) -> Line:
         loads = {"start": load, "end": load_average(), "cpus": os.cpu_count()}

@@ -1,5 +1,7 @@
 """Comparison of logits with labels: wrong predictions, and for label maps intersection and union of every class."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,10 +17,44 @@ IGNORE_INDEX = 255
 def check_label_maps(batch: Batch) -> None:
     """Raise UsageError if label maps do not have the size of their images."""
     if batch.labels is not None and batch.labels.ndim == 3 and batch.labels.shape[-2:] != batch.images.shape[-2:]:
-        labels, images = (_size(tensor) for tensor in (batch.labels, batch.images))
         raise UsageError(
-            f"The label maps of batch {batch.index} have {labels} pixels, but its images have {images}. Expected one "
-            "label per pixel. Resize label maps with nearest-neighbour interpolation."
+            f"The label maps of batch {batch.index} have {_size(batch.labels.shape)} pixels, but its images have "
+            f"{_size(batch.images.shape)}. Expected one label per pixel. Resize label maps with nearest-neighbour "
+            "interpolation."
+        )
+
+
+def check_labels(labels: Tensor, shape: Sequence[int], ignore_index: int = IGNORE_INDEX) -> None:
+    """Raise UsageError if labels do not fit logits of a shape.
+
+    Args:
+        labels: (n,), or label maps (n, h, w).
+        shape: (n, classes), or (n, classes, h, w).
+        ignore_index: label of pixels that do not count.
+    """
+    has_maps, classes = labels.ndim == 3, shape[1]
+    if not has_maps and len(shape) > 2:
+        raise UsageError(
+            f"The model returns logits of shape {tuple(shape)}, a class per pixel, but the stream has one label per "
+            "image. Use label maps (n, h, w), or a classifier."
+        )
+    if has_maps and (len(shape) != 4 or classes < 2):
+        raise UsageError(
+            f"The stream has label maps, but the model returns logits of shape {tuple(shape)}. Expected "
+            "(n, classes, h, w) with at least two classes, one of which may be the background."
+        )
+    if has_maps and (shape[-2] > labels.shape[-2] or shape[-1] > labels.shape[-1]):
+        raise UsageError(
+            f"The model returns logits of {_size(shape)} pixels for label maps of {_size(labels.shape)}. Expected the "
+            "same or a lower resolution."
+        )
+    labels = labels.to(torch.int64)
+    highest = int((labels.masked_fill(labels == ignore_index, -1) if has_maps else labels).max())
+    if highest >= classes:
+        ignore = f" If these pixels have no class, pass ignore_index={highest} to run()." if has_maps else ""
+        raise UsageError(
+            f"The model has {classes} output classes, but the stream contains label {highest}. Use a model trained on "
+            f"this dataset, or a dataset that matches the model.{ignore}"
         )
 
 
@@ -43,32 +79,16 @@ def compare(logits: Tensor, labels: Tensor | None, ignore_index: int = IGNORE_IN
     if labels is None:
         failed = (~logits.amax(1).isfinite()).view(len(logits), -1).any(1)
         return {"wrong": None, **_not_finite(failed)}
+    check_labels(labels, logits.shape, ignore_index)
     if labels.ndim == 1:
-        if logits.ndim > 2:
-            raise UsageError(
-                f"The model returns logits of shape {tuple(logits.shape)}, a class per pixel, but the stream has one "
-                "label per image. Use label maps (n, h, w), or a classifier."
-            )
-        _check_classes(int(labels.max()), logits.shape[1])
         failed = ~logits.amax(1).isfinite()  # -inf is a legal logit of a class that is ruled out
         wrong = int(((logits.argmax(1) != labels.to(logits.device)) | failed).sum())
         return {"wrong": wrong, **_not_finite(failed)}
     classes = logits.shape[1]
-    if logits.ndim != 4 or classes < 2:
-        raise UsageError(
-            f"The stream has label maps, but the model returns logits of shape {tuple(logits.shape)}. Expected "
-            "(n, classes, h, w) with at least two classes, one of which may be the background."
-        )
-    if logits.shape[-2] > labels.shape[-2] or logits.shape[-1] > labels.shape[-1]:
-        raise UsageError(
-            f"The model returns logits of {_size(logits)} pixels for label maps of {_size(labels)}. Expected the same "
-            "or a lower resolution."
-        )
     counts = torch.zeros(classes, classes + 1, dtype=torch.int64, device=logits.device)  # last: not finite
     for index in range(len(logits)):  # one image at a time: enlarged logits need much memory
         pixels, truth = labelled_pixels(logits[index : index + 1], labels[index : index + 1], ignore_index)
         if len(truth):
-            _check_classes(int(truth.max()), classes, label_maps=True)
             predicted = pixels.argmax(1).masked_fill(~pixels.amax(1).isfinite(), classes)
             pairs = torch.bincount(truth * (classes + 1) + predicted, minlength=counts.numel())
             counts += pairs.view_as(counts)
@@ -102,14 +122,5 @@ def _not_finite(failed: Tensor) -> Line:
     return {"not_finite": count} if (count := int(failed.sum())) else {}
 
 
-def _check_classes(highest: int, classes: int, *, label_maps: bool = False) -> None:
-    if highest >= classes:
-        ignore = f" If these pixels have no class, pass ignore_index={highest} to run()." if label_maps else ""
-        raise UsageError(
-            f"The model has {classes} output classes, but the stream contains label {highest}. Use a model trained on "
-            f"this dataset, or a dataset that matches the model.{ignore}"
-        )
-
-
-def _size(tensor: Tensor) -> str:
-    return f"{tensor.shape[-2]}×{tensor.shape[-1]}"
+def _size(shape: Sequence[int]) -> str:
+    return f"{shape[-2]}×{shape[-1]}"

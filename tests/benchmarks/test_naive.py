@@ -19,11 +19,15 @@ from driftlaw.models import build_model
 STEPS = 5
 
 
-@pytest.fixture
-def model():
+def random_model(name):
     with torch.random.fork_rng():
         torch.manual_seed(5)
-        return build_model("wrn_10_1", num_classes=10).double().eval()
+        return build_model(name, num_classes=10).double().eval()
+
+
+@pytest.fixture
+def model():
+    return random_model("wrn_10_1")
 
 
 def batches(count):
@@ -49,6 +53,14 @@ def test_naive_law_agrees_with_law(model, settings):
 
 def test_naive_tent_agrees_with_tent(model):
     assert_same_steps(driftlaw.adapt(model, "tent"), NaiveTent(copy.deepcopy(model)))
+
+
+def test_naive_methods_agree_for_logits_per_pixel():
+    model, settings = random_model("fpn_wrn_10_1"), {"statistics": "batch"}
+    assert_same_steps(driftlaw.adapt(model, "tent", **settings), NaiveTent(copy.deepcopy(model)))
+    for recompute in (False, True):
+        adapter = driftlaw.adapt(model, "law", seed=11, recompute=recompute, **settings)
+        assert_same_steps(adapter, NaiveLaw(copy.deepcopy(model), seed=11))
 
 
 def test_naive_law_holds_fisher_sums_at_full_size(model):

@@ -147,12 +147,19 @@ def test_variant_is_parsed():
 def test_seed_determines_model_and_images():
     first, second = (make_models(["wrn_10_1"], seed=3)[0].model.conv.weight for _ in range(2))
     assert torch.equal(first, second)
-    assert torch.equal(make_batches(2, 8, seed=1)[0], make_batches(2, 8, seed=1)[0])
+    assert torch.equal(make_batches(2, (8, 8), seed=1)[0], make_batches(2, (8, 8), seed=1)[0])
+
+
+def test_segmentation_networks_have_images_of_two_sides():
+    (model,) = make_models(["fpn_wrn_10_1"], side=8, width=12)
+    assert (model.info()["side"], model.info()["width"]) == (8, 12)
+    target = BenchTarget(BASELINE_VARIANTS[0], model, 2, device=CPU)
+    assert target.run(1).shape == (2, 11, 8, 12)
 
 
 def test_real_images_are_used_cyclically():
     pool = torch.arange(3.0).view(3, 1, 1, 1).expand(3, 3, 8, 8) / 3
-    batches = make_batches(2, 8, count=3, pool=pool)
+    batches = make_batches(2, (8, 8), count=3, pool=pool)
     assert [(3 * batch[:, 0, 0, 0]).round().tolist() for batch in batches] == [[0, 1], [2, 0], [1, 2]]
 
 

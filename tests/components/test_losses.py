@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from driftlaw import dense
 from driftlaw.components.losses import (
     entropy,
     negative_diversity,
@@ -111,3 +112,16 @@ def test_negative_diversity_of_a_single_predicted_class_has_a_finite_gradient():
     loss.backward()
     assert loss == 0
     assert logits.grad.isfinite().all()
+
+
+def test_losses_and_gradients_of_many_pixels_are_those_of_few(monkeypatch):
+    first, second = random_logits(0, 1, 5, 70, 70).requires_grad_(), random_logits(1, 1, 5, 70, 70)
+
+    def results():
+        losses = [symmetric_cross_entropy(first, second), soft_likelihood_ratio(first), pseudo_label_nll(first)]
+        return [*losses, *(torch.autograd.grad(loss, first)[0] for loss in losses)]
+
+    assert first.shape[2:].numel() > dense.MANY_ROWS
+    fast = results()
+    monkeypatch.setattr(dense, "MANY_ROWS", 10**9)
+    torch.testing.assert_close(fast, results(), rtol=1e-12, atol=1e-15)

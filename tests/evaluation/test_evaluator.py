@@ -11,6 +11,7 @@ from driftlaw.evaluation import diagnostics_to_json, run
 from driftlaw.models import build_model
 from driftlaw.records import read_record, validate_record
 from driftlaw.testing.fixtures import SyntheticDataset
+from driftlaw.testing.snapshots import differences, state_of
 from tests.evaluation.noise_stream import NoiseStream
 
 
@@ -169,9 +170,12 @@ def test_wrong_types_of_stream_and_adapter_are_refused(model):
 
 
 def test_a_model_with_fewer_classes_than_the_stream_is_refused():
-    too_few = driftlaw.adapt(build_model("wrn_10_1", num_classes=3), "source")
-    with pytest.raises(UsageError, match="The model has 3 output classes, but the stream contains label 3"):
-        run(NoiseStream(), too_few)
+    for method in ("source", "norm", "tent", "law", "law_plus"):
+        too_few = driftlaw.adapt(build_model("wrn_10_1", num_classes=3), method)
+        before = state_of(too_few)
+        with pytest.raises(UsageError, match="The model has 3 output classes, but the stream contains label 3"):
+            run(NoiseStream(), too_few)
+        assert differences(before, state_of(too_few)) == []
     more = driftlaw.adapt(build_model("wrn_10_1", num_classes=9), "source")
     assert run(NoiseStream(), more).finished
 

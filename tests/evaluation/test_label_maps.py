@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -13,6 +15,7 @@ from driftlaw.evaluation import run
 from driftlaw.evaluation.predictions import compare
 from driftlaw.models import build_model
 from driftlaw.records import read_record, validate_record
+from driftlaw.testing.snapshots import differences, state_of
 
 IMAGES = torch.rand(8, 3, 12, 16, generator=torch.Generator().manual_seed(0))
 MAPS = torch.randint(4, (8, 12, 16), generator=torch.Generator().manual_seed(1))
@@ -55,6 +58,19 @@ def test_labels_do_not_change_predictions(network):
     assert facts[0] == facts[1]
 
 
+METHODS = ("source", "norm", "tent", "law", "law_plus")
+
+
+def assert_refused(network: nn.Module, method: str, data: DataLoader, message: str) -> None:
+    """Check that a run raises an error and leaves the adapter as it was."""
+    statistics = {} if method == "source" else {"statistics": "batch"}
+    adapter = driftlaw.adapt(network, method, **statistics)
+    before = state_of(adapter)
+    with pytest.raises(UsageError, match=message):
+        run(data, adapter)
+    assert differences(before, state_of(adapter)) == []
+
+
 @pytest.mark.parametrize(
     ("maps", "message"),
     [
@@ -65,8 +81,45 @@ def test_labels_do_not_change_predictions(network):
         (MAPS.float(), r"dtype torch\.float32.*Use labels\.long\(\)"),
     ],
 )
-def test_labels_that_do_not_fit_are_refused_and_leave_no_line(network, tmp_path, maps, message):
+def test_labels_that_do_not_fit_are_refused_and_nothing_changes(network, tmp_path, maps, message):
+    for method in METHODS:
+        assert_refused(network, method, loader(maps), message)
     path = tmp_path / "run.jsonl"
     with pytest.raises(UsageError, match=message):
         run(loader(maps), driftlaw.adapt(network, "source"), record=path)
     assert not path.exists() or not read_record(path).batches
+
+
+class Changing(nn.Module):
+    """Changes the logits of a network from the n-th call on."""
+
+    def __init__(self, network: nn.Module, change: Callable[[torch.Tensor], torch.Tensor], first: int = 1):
+        super().__init__()
+        self.network, self.change, self.first, self.calls = network, change, first, 0
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.change(self.network(images)) if self.calls >= self.first else self.network(images)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_networks_that_do_not_fit_are_refused_and_nothing_changes(network, method):
+    maps = MAPS.clamp(max=3)
+    one = Changing(network, lambda logits: logits[:, :1])
+    assert_refused(one, method, loader(maps), "one output per image or pixel")
+    larger = Changing(network, lambda logits: logits.repeat_interleave(2, dim=2))
+    assert_refused(larger, method, loader(maps), "logits of 24×16 pixels for label maps of 12×16")
+    # From the fourth call on: law has made one step by then, while its cost is counted.
+    unsteady = Changing(network, lambda logits: logits[..., ::2, ::2], first=4)
+    assert_refused(unsteady, method, loader(maps), r"logits of \(6, 8\) pixels for images of \(12, 16\), and earlier")
+
+
+def test_an_unknown_label_in_a_later_batch_leaves_the_state_of_the_batches_before(network):
+    maps = MAPS.clamp(max=3)
+    maps[6, 0, 0] = 4
+    adapter, other = (driftlaw.adapt(network, "law", statistics="batch") for _ in range(2))
+    with pytest.raises(UsageError, match="4 output classes, but the stream contains label 4"):
+        run(loader(maps), adapter)
+    run(DataLoader(TensorDataset(IMAGES[:4], maps[:4]), batch_size=4), other)
+    assert adapter.steps == 1
+    assert differences(state_of(adapter), state_of(other)) == []
