@@ -272,6 +272,25 @@ def segmentation_table() -> str:
     return f"{markdown_table(head, rows)}\n\n{load} {_origin(path, record)}"
 
 
+def camvid_table() -> str:
+    """Mean IoU of methods on CamVid at half resolution, in percent, by stream."""
+    streams: dict[str, dict[str, RunRecord]] = defaultdict(dict)
+    for record in load("camvid-half"):
+        stream = record.header["stream"]
+        names = stream.get("sequences") or stream.get("corruptions") or ["fifteen corruptions"]
+        what = f"{names[0]} frames" if len(names) == 1 else " then ".join(names)
+        severity = f", severity {stream['severity']}" if "sequences" not in stream and names != ["clean"] else ""
+        batches = f", batches of {stream['batch_size']}"
+        streams[f"{what}{severity}{batches}"][_title(record)] = record
+    titles = list(dict.fromkeys(title for records in streams.values() for title in records))
+    rows = [
+        (name, *(f"{records[title].mean_iou:.1f}" if title in records else "" for title in titles))
+        for name, records in streams.items()
+    ]
+    commands = dict.fromkeys(record.header["command"] for records in streams.values() for record in records.values())
+    return markdown_table(("mIoU, %", *titles), rows) + "\n\n" + "\n".join(f"- `{command}`" for command in commands)
+
+
 def memory_table() -> str:
     """Peak memory of a step on a GPU and on a CPU."""
     parts = []
@@ -683,6 +702,7 @@ TABLES = {
     "speed-cpu": speed_cpu_table,
     "memory": memory_table,
     "segmentation": segmentation_table,
+    "camvid": camvid_table,
     "fast": fast_table,
 }
 

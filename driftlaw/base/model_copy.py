@@ -74,22 +74,27 @@ def unwrap_model(model: Any) -> nn.Module:
     return unwrap_model(compiled) if isinstance(compiled, nn.Module) else model
 
 
+def find_output_layer(model: nn.Module) -> nn.Linear | nn.Conv2d | nn.ConvTranspose2d | None:
+    """Return the layer whose outputs are the classes of a model, or None if the layers do not show it.
+
+    It is the last layer with weights, if that is a linear layer or a 1×1 convolution, or a convolution of any size in a
+    model without linear layers. In most networks with logits per pixel it is a convolution.
+    """
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear | nn.Conv2d | nn.ConvTranspose2d)]
+    last = layers[-1] if layers else None
+    if last is None or isinstance(last, nn.Linear) or last.kernel_size == (1, 1):
+        return last
+    return None if any(isinstance(layer, nn.Linear) for layer in layers) else last
+
+
 def num_classes(model: nn.Module) -> int | None:
     """Return the number of classes that the layers of a model show, or None if they do not show it.
-
-    It is the number of outputs of the last layer with weights, if that is a linear layer or a 1×1 convolution, or a
-    convolution of any size in a model without linear layers.
 
     >>> num_classes(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(32, 10)))
     10
     """
-    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear | nn.Conv2d | nn.ConvTranspose2d)]
-    head = layers[-1] if layers else None
-    if isinstance(head, nn.Linear):
-        return head.out_features
-    if head is None or (head.kernel_size != (1, 1) and any(isinstance(layer, nn.Linear) for layer in layers)):
-        return None
-    return head.out_channels
+    layer = find_output_layer(model)
+    return layer.out_features if isinstance(layer, nn.Linear) else getattr(layer, "out_channels", None)
 
 
 def check_head(model: nn.Module, train_data: Any = None) -> None:

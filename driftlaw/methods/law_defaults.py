@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
-from driftlaw.base.model_copy import num_classes
+from driftlaw.base.model_copy import find_output_layer, num_classes
 from driftlaw.errors import warn_user
 from driftlaw.execution.batch_statistics import batch_norm_layers
 
@@ -17,6 +17,7 @@ PUBLISHED = {
     "tau": {10: 1.0, 100: 0.6, 1000: 1.0},
     "consistency_weight": {10: 0.1, 100: 1.0, 1000: 10.0},
 }  # settings of the paper, Section 4.1, by number of classes
+DENSE_RATE = 3e-5  # chosen on CamVid, batches of four frames with the held-out corruptions
 
 
 def default_settings(model: nn.Module) -> dict[str, Any]:
@@ -24,7 +25,8 @@ def default_settings(model: nn.Module) -> dict[str, Any]:
 
     A step of LAW changes every weight by up to η. BatchNorm makes the network insensitive to the scale of its weights.
     Without BatchNorm layers η is at most 0.001 times the root mean square of the weights of convolutions and linear
-    layers, which is a choice of this library. If the number of classes is unknown, it counts as 10.
+    layers, which is a choice of this library. If the last layer is a convolution, as in networks with logits per pixel,
+    η is at most 3e-5, because a batch is a few similar frames. If the number of classes is unknown, it counts as 10.
     """
     classes = num_classes(model)
     if classes is None:
@@ -34,6 +36,8 @@ def default_settings(model: nn.Module) -> dict[str, Any]:
     if weights and not batch_norm_layers(model):
         root_mean_square = float(parameters_to_vector(weights).double().square().mean().sqrt())
         values["learning_rate"] = min(values["learning_rate"], 1e-3 * root_mean_square or 1.0)
+    if isinstance(find_output_layer(model), nn.Conv2d | nn.ConvTranspose2d):
+        values["learning_rate"] = min(values["learning_rate"], DENSE_RATE)
     return values
 
 

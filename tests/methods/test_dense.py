@@ -60,7 +60,7 @@ def test_one_pixel_gives_the_same_bits_as_classification(method):
 )
 def test_steps_of_law_equal_the_reference_for_every_pixel(settings):
     network = tiny_dense_model().double()
-    adapter = driftlaw.adapt(network, "law", seed=7, statistics="batch", **settings)
+    adapter = driftlaw.adapt(network, "law", seed=7, statistics="batch", learning_rate=1e-3, **settings)
     own = {name: value for name, value in settings.items() if name != "dense_augmentation"}
     reference, generator = ReferenceDenseLaw(network, **own), torch.Generator().manual_seed(7)
     for index in range(3):

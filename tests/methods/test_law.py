@@ -14,6 +14,7 @@ from driftlaw.components.augment import AugmentParams, augment
 from driftlaw.components.batch_norm import fixed_batch_stats
 from driftlaw.errors import UsageError
 from driftlaw.execution.threads import ThreadEngine
+from driftlaw.testing.fixtures import tiny_dense_model
 from tests.methods.images import TERMS, batches
 from tests.reference.law import ReferenceLaw
 from tests.reference.tolerance import assert_same_step, assert_same_update
@@ -330,6 +331,11 @@ def test_without_batch_norm_the_rate_follows_the_size_of_the_weights():
     nn.init.constant_(model[3].weight, -0.1)
     assert driftlaw.adapt(model).config.learning_rate == pytest.approx(1e-4)
     assert driftlaw.adapt(model, "law", preset="cifar10-c").config.learning_rate == 1e-3
+
+
+@pytest.mark.parametrize("method", ["law", "law_plus"])
+def test_the_rate_is_low_for_logits_per_pixel(method):
+    assert driftlaw.adapt(tiny_dense_model(), method).config.learning_rate == 3e-5
 
 
 def test_an_unknown_number_of_classes_counts_as_ten():
