@@ -36,17 +36,12 @@ def spatter(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
         cover = torch.where(cover < 0.8, 0, cover)
         return images * (1 - cover) + color * cover
     drops = (layer * 255).floor().to(torch.float32)
-    relief = drops * _relief(_distance_transform(_canny_edges(drops)))
+    # Without the small number, the mean of nine equal distances could be rounded down to the level below.
+    distances = _box_filter(_distance_transform(_canny_edges(drops))).add_(1e-6).floor_()
+    lit = correlate(_equalize_histogram(distances), torch.tensor(_RELIEF, dtype=torch.float64)).clamp_(0, 255)
+    relief = drops * _box_filter(lit).add_(0.5).floor_()
     highest = relief.amax((2, 3), keepdim=True)
     return images + color * (relief / highest.clamp(min=1) * strength)
-
-
-def _relief(distances: Tensor) -> Tensor:
-    """Turn distances into a relief that is lit from one side."""
-    # Without the small number, the mean of nine equal distances could be rounded down to the level below.
-    spread = _equalize_histogram(_box_filter(distances).add_(1e-6).floor_())
-    lit = correlate(spread, torch.tensor(_RELIEF, dtype=torch.float64)).clamp_(0, 255)
-    return _box_filter(lit).add_(0.5).floor_()
 
 
 def _box_filter(values: Tensor) -> Tensor:
