@@ -26,7 +26,6 @@ from driftlaw.experiments.ray_cluster import (
 from driftlaw.experiments.ray_files import SentFiles, fingerprint, method_file, missing_files, needed_files, send_files
 from driftlaw.experiments.ray_worker import CHECKPOINT, Files, Outcome, execute
 from driftlaw.experiments.run_spec import RunSpec
-from driftlaw.experiments.runners import Runner
 from driftlaw.files import atomic_path
 from driftlaw.methods import registered_methods
 from driftlaw.paths import data_dir
@@ -79,10 +78,12 @@ class _Cell:
                 temporary.write_bytes(files[name])
 
 
-class RayRunner(Runner):
+class RayRunner:
     """Executes every run as a task of Ray. A run whose worker or node is lost resumes from its last checkpoint.
 
     The first run of a preset is measured. The other runs reserve the memory and the share of a GPU that it needed.
+
+    It is a context manager. Leaving it waits for the submitted runs; an exception interrupts them.
 
     Args:
         on: see ``connect``. If this process is already connected to a Ray, that one is used.
