@@ -4,7 +4,6 @@ import copy
 import io
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -20,13 +19,14 @@ _CONTAINERS = (list, tuple, set, frozenset, deque)
 _CODE = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 
 
-def state_of(adapter: Adapter) -> dict[str, Any]:
-    """Return a copy of all registered state: the state dict, all buffers, train modes and requires_grad flags."""
+def state_of(module: nn.Module) -> dict[str, Any]:
+    """Return a copy of the state of an adapter or model: state dict, buffers, gradients, modes and requires_grad."""
     return {
-        "saved": copy.deepcopy(dict(adapter.state_dict())),
-        "buffers": {name: value.clone() for name, value in adapter.named_buffers()},
-        "modes": {name: module.training for name, module in adapter.named_modules()},
-        "requires_grad": {name: value.requires_grad for name, value in adapter.named_parameters()},
+        "saved": copy.deepcopy(dict(module.state_dict())),
+        "buffers": {name: value.clone() for name, value in module.named_buffers()},
+        "gradients": {name: copy.deepcopy(value.grad) for name, value in module.named_parameters()},
+        "modes": {name: child.training for name, child in module.named_modules()},
+        "requires_grad": {name: value.requires_grad for name, value in module.named_parameters()},
     }
 
 
@@ -37,18 +37,6 @@ def attributes_of(adapter: Adapter) -> dict[str, Any]:
         for path, module in adapter.named_modules()
         for name, value in vars(module).items()
         if name not in _IGNORED and _is_plain(value)
-    }
-
-
-def model_state(model: nn.Module) -> dict[str, Any]:
-    """Return a copy of a model's values, gradients, train modes and requires_grad flags."""
-    return {
-        "values": {
-            name: value.detach().clone() for name, value in chain(model.named_parameters(), model.named_buffers())
-        },
-        "gradients": {name: copy.deepcopy(value.grad) for name, value in model.named_parameters()},
-        "requires_grad": {name: value.requires_grad for name, value in model.named_parameters()},
-        "modes": {name: module.training for name, module in model.named_modules()},
     }
 
 

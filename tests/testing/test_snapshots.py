@@ -11,7 +11,6 @@ from driftlaw.testing.snapshots import (
     attributes_of,
     differences,
     list_names,
-    model_state,
     object_count,
     same,
     saved_tensors,
@@ -79,13 +78,13 @@ def test_attributes_of_contains_plain_values_only(adapter):
     assert "_initial_state" not in attributes
 
 
-def test_model_state_contains_gradients_and_buffers():
+def test_state_of_a_model_contains_gradients_and_buffers():
     model = nn.BatchNorm2d(3)
-    before = model_state(model)
+    before = state_of(model)
     model.weight.grad = torch.ones(3)
     model(torch.rand(2, 3, 4, 4))
-    after = model_state(model)
-    assert differences(before["values"], after["values"]) == ["running_mean", "running_var", "num_batches_tracked"]
+    after = state_of(model)
+    assert differences(before["saved"], after["saved"]) == ["running_mean", "running_var", "num_batches_tracked"]
     assert "gradients.weight" in differences(before, after)
 
 
