@@ -47,7 +47,7 @@ def _disk(radius: float, alias_blur: float) -> Tensor:
     # The border of the kernel is mirrored, so that a disk that fills it keeps its sum.
     disk /= disk.sum()
     for _ in ("rows", "columns"):
-        disk = (linear.pad(disk, 0, soft, linear.mirror_index).unfold(1, len(rim), 1) @ rim).mT
+        disk = (linear.mirror_pad(disk, 0, soft).unfold(1, len(rim), 1) @ rim).mT
     return linear.quantize_rows(disk.reshape(1, -1), 24).view(disk.shape)
 
 

@@ -10,7 +10,7 @@ from driftlaw.corruptions.linear import (
     correlate,
     correlation_matrix,
     gaussian_filter,
-    mirror_index,
+    mirror_pad,
     quantize_rows,
     reflect_index,
     sliding_windows,
@@ -42,7 +42,6 @@ def test_a_sum_of_quantized_weights_does_not_depend_on_its_order():
 @pytest.mark.parametrize(
     ("border", "expected"),
     [
-        (mirror_index, [1, 2, 1, 0, 1, 2, 1, 0]),
         (reflect_index, [2, 1, 0, 0, 1, 2, 2, 1]),
         (clamp_index, [0, 0, 0, 0, 1, 2, 2, 2]),
     ],
@@ -53,7 +52,11 @@ def test_border_modes_fold_indices(border, expected):
 
 
 def test_one_pixel_is_its_own_mirror():
-    assert mirror_index(torch.arange(-3, 4), 1).tolist() == [0] * 7
+    assert mirror_pad(torch.zeros(1, 1), 3, 3).shape == (7, 7)
+
+
+def test_padding_is_mirrored_about_the_centres_of_edge_pixels():
+    assert mirror_pad(torch.tensor([[0, 1, 2]]), 0, 3)[0].tolist() == [1, 2, 1, 0, 1, 2, 1, 0, 1]
 
 
 def test_a_blur_does_not_change_a_flat_image():
