@@ -119,12 +119,6 @@ def apply_bands(images: Tensor, bands: Bands) -> Tensor:
     return torch.cat([flat[:, start:stop] @ weights for start, stop, weights in bands], 1).view(images.shape)
 
 
-def correlation_matrix(kernel: Tensor, height: int, width: int) -> Tensor:
-    """Return the matrix over all h·w pixels of ``correlate`` with a kernel."""
-    impulses = torch.eye(height * width, dtype=torch.float64).view(-1, height, width)
-    return correlate(impulses, kernel).flatten(1).mT.contiguous()
-
-
 def correlate(images: Tensor, kernel: Tensor) -> Tensor:
     """Return every image of (…, h, w) correlated with a small odd kernel, with mirrored borders.
 
