@@ -74,12 +74,6 @@ def saved_bytes(adapter: Adapter) -> bytes:
     return file.getvalue()
 
 
-def saved_tensors(adapter: Adapter) -> tuple[int, int]:
-    """Return the number of tensors in the adapter's state and their size in bytes."""
-    tensors = [value for value in _walk(dict(adapter.state_dict())) if isinstance(value, Tensor)]
-    return len(tensors), sum(value.numel() * value.element_size() for value in tensors)
-
-
 def object_count(adapter: Adapter) -> dict[str, int]:
     """Return the number of objects reachable from each attribute of the adapter, counting tensor elements."""
     kept = {"_parameters", "_buffers", "_modules"}
