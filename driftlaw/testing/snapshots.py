@@ -3,7 +3,7 @@
 import copy
 import io
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -59,12 +59,6 @@ def same(one: Any, other: Any) -> bool:
     if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
         return type(one) is type(other) and bool(one == other)
     return one.dtype == other.dtype and one.shape == other.shape and torch.equal(_bytes(one), _bytes(other))
-
-
-def list_names(names: Sequence[str], limit: int = 4) -> str:
-    """Return the first few names as text for a message."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
 
 
 def saved_bytes(adapter: Adapter) -> bytes:

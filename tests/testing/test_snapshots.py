@@ -5,12 +5,12 @@ import pytest
 import torch
 from torch import nn
 
+from driftlaw.testing.expect import CheckFailed, expect_none
 from driftlaw.testing.fixtures import make_images
 from driftlaw.testing.snapshots import (
     attributes_holding_graphs,
     attributes_of,
     differences,
-    list_names,
     object_count,
     same,
     state_of,
@@ -48,7 +48,12 @@ def test_differences_lists_paths():
     other = {"a": {"b": torch.tensor([0.0, 1e-30]), "c": [1, 3]}, "e": 1}
     assert differences(one, other) == ["a.b", "a.c.1", "d", "e"]
     assert differences(one, one) == []
-    assert list_names(["a", "b", "c"], limit=2) == "a, b and 1 more"
+
+
+def test_a_failed_check_names_the_first_few():
+    expect_none([], "never")
+    with pytest.raises(CheckFailed, match=r"a, b, c, d and 1 more changed"):
+        expect_none(list("abcde"), "{} changed")
 
 
 def test_state_of_is_a_copy_and_changes_with_steps(adapter):
