@@ -39,8 +39,8 @@ def contact_sheet(image: Image.Image, seed: int = 0, encoding: Encoding = "auto"
                 pen.text((x_label, y_label + 21), "held out", _FAINT, ImageFont.load_default(14), anchor="rm")
             corrupted = [corrupt(pixels, corruption.name, s, seed=seed, encoding=encoding)[0] for s in SEVERITIES]
             images = [clean, *(Image.fromarray(each.permute(1, 2, 0).numpy()) for each in corrupted)]
-            for column, image in enumerate(images):
-                cell = ImageOps.contain(image, (_CELL, _CELL), resampling)
+            for column, each in enumerate(images):
+                cell = ImageOps.contain(each, (_CELL, _CELL), resampling)
                 x = left + column * (_CELL + _GAP)
                 sheet.paste(cell, (x + (_CELL - cell.width) // 2, y + (_CELL - cell.height) // 2))
     return sheet
