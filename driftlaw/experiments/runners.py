@@ -31,7 +31,7 @@ def run_all(
         options: how to execute them.
         listener: receives their progress.
         jobs: number of runs in parallel, each in its own process. With 1 they run in this process.
-        on: a Ray that executes the runs, see ``driftlaw.experiments.ray_runner.connect``. If None, this machine does.
+        on: a Ray that executes the runs, see ``driftlaw.experiments.ray_cluster.connect``. If None, this machine does.
     """
     if on is not None:
         from driftlaw.experiments.ray_runner import RayRunner
