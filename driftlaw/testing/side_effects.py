@@ -1,5 +1,6 @@
 """Checks that a method changes nothing it should not: the caller's model and images, global random state, gradients."""
 
+import copy
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ def input_and_model_are_unchanged(method: MethodUnderTest) -> None:
     weight, bias = list(model.parameters())[-2:]
     bias.requires_grad_(False)
     weight.grad = torch.ones_like(weight)
-    before = state_of(model)
+    before = state_of(model) | {"gradients": _gradients(model)}
     images = make_images().contiguous(memory_format=torch.channels_last)  # this layout is passed on without a copy
     original = images.clone()
     adapter = method.adapter(model)
@@ -33,7 +34,8 @@ def input_and_model_are_unchanged(method: MethodUnderTest) -> None:
     tracked = make_images().requires_grad_(True)
     adapter(tracked)
     expect(tracked.grad is None, "A step left a gradient on the caller's images.")
-    expect_same(before, state_of(model), "The caller's model was changed: {}.")
+    after = state_of(model) | {"gradients": _gradients(model)}
+    expect_same(before, after, "The caller's model was changed: {}.")
 
 
 def seed_determines_result(method: MethodUnderTest) -> None:
@@ -128,6 +130,10 @@ def run_is_reproducible(method: MethodUnderTest) -> None:
     )
     expect(len(first) == len(TinyStream()), f"The record has {len(first)} batches, expected {len(TinyStream())}.")
     expect_same(first, second, "Two runs with the same seed differ in {}.")
+
+
+def _gradients(model: nn.Module) -> dict[str, Any]:
+    return {name: copy.deepcopy(value.grad) for name, value in model.named_parameters()}
 
 
 def _running_statistics(model: nn.Module) -> set[str]:

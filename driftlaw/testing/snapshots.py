@@ -20,11 +20,10 @@ _CODE = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 
 
 def state_of(module: nn.Module) -> dict[str, Any]:
-    """Return a copy of the state of an adapter or model: state dict, buffers, gradients, modes and requires_grad."""
+    """Return a copy of the state of an adapter or model: state dict, buffers, train modes and requires_grad flags."""
     return {
         "saved": copy.deepcopy(dict(module.state_dict())),
         "buffers": {name: value.clone() for name, value in module.named_buffers()},
-        "gradients": {name: copy.deepcopy(value.grad) for name, value in module.named_parameters()},
         "modes": {name: child.training for name, child in module.named_modules()},
         "requires_grad": {name: value.requires_grad for name, value in module.named_parameters()},
     }
