@@ -32,10 +32,7 @@ class GraphCache:
         self.calls: dict[tuple[Any, ...], int] = {}
         self.pool: Any = None
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> GraphCache:
-        return GraphCache(self.mode)  # type: ignore[arg-type]  # a graph belongs to the tensors it was captured with
-
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:  # for copies as well: a graph belongs to the tensors it was captured with
         return GraphCache, (self.mode,)
 
     def clear(self) -> None:
