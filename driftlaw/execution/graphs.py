@@ -1,7 +1,5 @@
 """CUDA graphs: functions of tensors that are captured once and replayed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal

@@ -1,10 +1,8 @@
 """What the checks run on: a method with settings, small models, deterministic images, a stream, training data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -36,9 +34,7 @@ class MethodUnderTest:
     dense: bool = False
 
     @classmethod
-    def create(
-        cls, method: Method, settings: Mapping[str, Any] | None = None, *, dense: bool = False
-    ) -> MethodUnderTest:
+    def create(cls, method: Method, settings: Mapping[str, Any] | None = None, *, dense: bool = False) -> Self:
         """Find the method and validate its settings. Without other settings, every batch is an update."""
         kind = find_method(method)
         defaults = {"statistics": "batch"} if issubclass(kind.Config, BatchStatsSettings) else {}
