@@ -91,14 +91,14 @@ def tiny_dense_model() -> nn.Module:
 
 
 def _with_statistics(model: nn.Module, head: nn.Linear | nn.Conv2d) -> nn.Module:
-    norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
+    norms = {layer: layer.momentum for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)}
+    for layer in norms:
+        layer.momentum = 1.0  # running statistics are those of the one batch
     with torch.no_grad():
         head.weight *= 16
-        for momentum in (1.0, norms[0].momentum):  # 1.0: take the statistics of the one batch
-            for layer in norms:
-                layer.momentum = momentum
-            if momentum == 1.0:
-                model(make_images(99, count=64))
+        model(make_images(99, count=64))
+    for layer, momentum in norms.items():
+        layer.momentum = momentum
     return model
 
 
