@@ -1,7 +1,5 @@
 """Callbacks for ``Adapter.add_callback``: they write the diagnostics of steps to TensorBoard or to a CSV file."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """AdapterPool: adaptation of many streams with one adapter, whose state is switched."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -97,15 +97,4 @@ def is_gpu_shared(device: torch.device) -> bool:
     if device.type != "cuda":
         return False
     free, total = torch.cuda.mem_get_info(device)
-    return used_by_others(free, total, torch.cuda.memory_reserved(device)) > 0
-
-
-def used_by_others(free: int, total: int, reserved: int) -> int:
-    """Return an estimate of the GPU memory that other processes use, in bytes.
-
-    Args:
-        free: free memory of the GPU.
-        total: memory of the GPU.
-        reserved: memory that torch has reserved in this process.
-    """
-    return max(total - free - reserved - CUDA_CONTEXT_BYTES, 0)
+    return total - free - torch.cuda.memory_reserved(device) > CUDA_CONTEXT_BYTES

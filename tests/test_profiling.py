@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from driftlaw.profiling import CUDA_CONTEXT_BYTES, count_flops, is_gpu_shared, peak_bytes, timed, used_by_others
+from driftlaw.profiling import count_flops, is_gpu_shared, peak_bytes, timed
 
 CPU = torch.device("cpu")
 
@@ -45,8 +45,10 @@ def test_peak_memory_is_in_bytes():
     assert 50e6 < peak_bytes(CPU) < 100e9
 
 
-def test_memory_of_other_processes_is_what_torch_and_its_context_do_not_use():
+def test_a_gpu_is_shared_if_more_memory_is_used_than_by_torch_and_its_context(monkeypatch):
     gib = 2**30
-    assert used_by_others(free=69 * gib, total=80 * gib, reserved=10 * gib) == 0
-    assert used_by_others(free=60 * gib, total=80 * gib, reserved=10 * gib) == 10 * gib - CUDA_CONTEXT_BYTES
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 10 * gib)
+    for free, shared in ((69, False), (60, True)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free * gib, 80 * gib))
+        assert is_gpu_shared(torch.device("cuda")) is shared
     assert is_gpu_shared(CPU) is False

@@ -26,10 +26,11 @@ import typer
 
 from benchmarks.memory import MEMORY_PROTOCOLS
 from benchmarks.roofline import RULE
+from benchmarks.tune.files import write_tuning
 from driftlaw.files import atomic_path
 from driftlaw.records.jsonl import GZIP_LEVEL, dump_line, read_lines
 from driftlaw.records.run_record import FORMAT
-from driftlaw.records.tuning_file import TUNING_FORMAT, write_tuning
+from driftlaw.records.tuning_file import TUNING_FORMAT
 
 EXECUTION = {
     "f787e55": {"precision": "bf16", "channels_last": True, "capture": True, "compiled": False},

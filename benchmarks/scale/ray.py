@@ -203,9 +203,9 @@ def ray_overhead(
     import ray
     import torch
 
-    from driftlaw.experiments import RunOptions, plan_run
+    from driftlaw.experiments import RunContext, RunOptions, plan_run
     from driftlaw.experiments.ray_runner import RayRunner
-    from driftlaw.experiments.runners import Runner, SerialRunner
+    from driftlaw.experiments.runners import run_one
     from driftlaw.hardware import environment
 
     torch.set_num_threads(1)
@@ -213,17 +213,16 @@ def ray_overhead(
 
     def measure(on_progress: options.ProgressCallback) -> dict[str, Any]:
         ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-        rows = []
-        with tempfile.TemporaryDirectory() as root, SerialRunner(Log()) as local, RayRunner("ray", Log()) as on_ray:
-
-            def seconds(runner: Runner, name: str) -> float:
-                start = time.monotonic()
-                for future in [runner.submit(spec, RunOptions(Path(root) / name)) for spec in specs]:
-                    future.result()
-                return time.monotonic() - start
-
+        rows, context = [], RunContext(torch.device("cpu"))
+        with tempfile.TemporaryDirectory() as root, RayRunner("ray", Log()) as runner:
             for number in range(pairs + 1):  # the first pair is the warm-up
-                ours, theirs = seconds(local, f"local {number}"), seconds(on_ray, f"ray {number}")
+                start = time.monotonic()
+                for spec in specs:
+                    run_one(context, spec, RunOptions(Path(root) / f"local {number}"), Log())
+                middle = time.monotonic()
+                for future in [runner.submit(spec, RunOptions(Path(root) / f"ray {number}")) for spec in specs]:
+                    future.result()
+                ours, theirs = middle - start, time.monotonic() - middle
                 row = {"seconds_one_process": ours, "seconds_ray": theirs, "overhead": (theirs - ours) / len(specs)}
                 rows += [{key: round(value, 3) for key, value in row.items()}] if number else []
                 on_progress(f"pair {number}")

@@ -67,6 +67,7 @@ def tune(
 
     python -m benchmarks tune cifar10-c --seeds 1-3 --device cuda --grid learning_rate=2e-4,5e-4,1e-3 --grid tau=0.8,1.0
     """
+    from benchmarks.tune.files import check_same_weights, write_tuning
     from benchmarks.tune.search import check_held_out, plan_tuning, run_search, tuning_document, warn_short_stream
     from driftlaw.cli.console import RunProgress, command_line, progress_bar
     from driftlaw.errors import DataError, UsageError
@@ -75,7 +76,6 @@ def tune(
     from driftlaw.experiments.ray_runner import RayRunner
     from driftlaw.hardware import pick_device
     from driftlaw.models import weights_sha256
-    from driftlaw.records.tuning_file import check_same_weights, write_tuning
 
     tuning = plan_tuning(
         preset,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.tune.files import Trial
 from driftlaw.corruptions import list_corruptions
 from driftlaw.errors import UsageError, unknown_name
 from driftlaw.experiments.run_spec import RunSpec, plan_run, preset_with_weights
@@ -17,7 +18,6 @@ from driftlaw.methods import registered_methods
 from driftlaw.methods.law_defaults import PUBLISHED
 from driftlaw.records import RunRecord
 from driftlaw.records.run_record import EXECUTION_SETTINGS
-from driftlaw.records.tuning_file import Trial
 from driftlaw.reports.statistics import bootstrap_interval
 from driftlaw.settings import merge, parse, parse_assignments, read_preset
 from driftlaw.streams.schedules import CLEAN

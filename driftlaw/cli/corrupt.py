@@ -12,7 +12,7 @@ import typer
 from driftlaw.cli.console import echo
 from driftlaw.cli.options import AsJson
 from driftlaw.corruptions.registry import SEVERITIES, Encoding, find_corruption, list_corruptions
-from driftlaw.errors import UsageError, combined_error
+from driftlaw.errors import DataError, UsageError, combined_error
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -83,7 +83,7 @@ def _find_images(source: Path, out: Path) -> list[Path]:
     for path in paths:
         try:
             _read(path)
-        except UsageError as error:
+        except DataError as error:
             problems.append(str(error))
     if problems:
         more = [f"and {len(problems) - _MAX_NAMED} more"] if len(problems) > _MAX_NAMED else []
@@ -92,13 +92,12 @@ def _find_images(source: Path, out: Path) -> list[Path]:
 
 
 def _read(path: Path) -> Image.Image:
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    from PIL import ImageOps
 
-    try:
-        with Image.open(path) as image:
-            return ImageOps.exif_transpose(image).convert("RGB")
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise UsageError(f"{path}: {error}") from error
+    from driftlaw.datasets.image_files import open_image
+
+    with open_image(path) as image:
+        return ImageOps.exif_transpose(image).convert("RGB")
 
 
 def _targets(source: Path, paths: list[Path]) -> list[Path]:

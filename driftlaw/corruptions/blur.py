@@ -13,7 +13,7 @@ from driftlaw.corruptions.rng import CounterRNG
 
 # A chain of copies in glass blur grows by one link with a probability below 1/2: 2⁸ links never occur.
 _CHAIN_DOUBLINGS = 8
-_DENSE_PIXELS = 1024  # up to this size a blur is one matrix over all pixels, split into bands
+_DENSE_PIXELS = 1024  # up to this size zoom blur is one matrix over all pixels, split into bands
 
 
 def gaussian_blur(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
@@ -25,16 +25,7 @@ def gaussian_blur(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Te
 def defocus_blur(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
     """Correlate with a disk whose edge is smoothed by a small Gaussian."""
     radius, alias_blur = parameters
-    height, width = images.shape[-2:]
-    if height * width <= _DENSE_PIXELS:
-        return linear.apply_bands(images, _disk_bands(height, width, radius, alias_blur, images.device))
     return linear.correlate(images, _disk(radius, alias_blur))
-
-
-@lru_cache(maxsize=16)
-def _disk_bands(height: int, width: int, radius: float, alias_blur: float, device: torch.device) -> linear.Bands:
-    matrix = linear.correlation_matrix(_disk(radius, alias_blur), height, width)
-    return linear.split_into_bands(matrix, height, width, device)
 
 
 @lru_cache(maxsize=32)
@@ -47,7 +38,7 @@ def _disk(radius: float, alias_blur: float) -> Tensor:
     # The border of the kernel is mirrored, so that a disk that fills it keeps its sum.
     disk /= disk.sum()
     for _ in ("rows", "columns"):
-        disk = (linear.pad(disk, 0, soft, linear.mirror_index).unfold(1, len(rim), 1) @ rim).mT
+        disk = (linear.mirror_pad(disk, 0, soft).unfold(1, len(rim), 1) @ rim).mT
     return linear.quantize_rows(disk.reshape(1, -1), 24).view(disk.shape)
 
 

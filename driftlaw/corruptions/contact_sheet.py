@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from driftlaw.corruptions.pipeline import corrupt
 from driftlaw.corruptions.registry import CORRUPTIONS, SEVERITIES, Encoding
@@ -20,6 +20,8 @@ def contact_sheet(image: Image.Image, seed: int = 0, encoding: Encoding = "auto"
     """
     clean = image.convert("RGB")
     clean.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE), Image.Resampling.LANCZOS)
+    # A small image is enlarged without interpolation, so that its pixels stay visible.
+    resampling = Image.Resampling.NEAREST if max(clean.size) < _CELL else Image.Resampling.LANCZOS
     pixels = torch.from_numpy(np.array(clean)).permute(2, 0, 1)[None]
     panel_width, height = _LABEL + 6 * (_CELL + _GAP), _HEAD + _ROWS * (_CELL + _GAP)
     sheet = Image.new("RGB", (2 * panel_width + 3 * _MARGIN, height + 2 * _MARGIN), _PAPER)
@@ -37,14 +39,8 @@ def contact_sheet(image: Image.Image, seed: int = 0, encoding: Encoding = "auto"
                 pen.text((x_label, y_label + 21), "held out", _FAINT, ImageFont.load_default(14), anchor="rm")
             corrupted = [corrupt(pixels, corruption.name, s, seed=seed, encoding=encoding)[0] for s in SEVERITIES]
             images = [clean, *(Image.fromarray(each.permute(1, 2, 0).numpy()) for each in corrupted)]
-            for column, cell in enumerate(map(_fit_to_cell, images)):
+            for column, each in enumerate(images):
+                cell = ImageOps.contain(each, (_CELL, _CELL), resampling)
                 x = left + column * (_CELL + _GAP)
                 sheet.paste(cell, (x + (_CELL - cell.width) // 2, y + (_CELL - cell.height) // 2))
     return sheet
-
-
-def _fit_to_cell(image: Image.Image) -> Image.Image:
-    factor = _CELL / max(image.size)
-    size = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
-    # A small image is enlarged without interpolation, so that its pixels stay visible.
-    return image.resize(size, Image.Resampling.NEAREST if factor > 1 else Image.Resampling.LANCZOS)

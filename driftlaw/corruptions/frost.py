@@ -2,7 +2,6 @@
 
 import math
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -42,9 +41,8 @@ def frost(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
 @lru_cache(maxsize=4)
 def _photograph_table(height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return all photographs as one flat float32 tensor, and (start, area, height, width) of each, int64 (4, 5)."""
-    photographs = full_size_photographs() if is_large(height, width) else small_photographs()
     planes = []
-    for photograph in photographs:
+    for photograph in photographs(full_size=is_large(height, width)):
         factor = max(height / photograph.shape[0], width / photograph.shape[1])
         if factor > 1:
             size = (math.ceil(photograph.shape[1] * factor), math.ceil(photograph.shape[0] * factor))
@@ -58,17 +56,11 @@ def _photograph_table(height: int, width: int, device: torch.device) -> tuple[Te
     return torch.from_numpy(flat).to(device), torch.tensor(sizes, device=device).mT.contiguous()
 
 
-@lru_cache(maxsize=1)
-def small_photographs() -> list[np.ndarray]:
-    """Return the photographs for small images, uint8 (h, w, 3): every fifth pixel of the originals."""
-    return [_read(ASSETS / "frost" / name) for name in _SMALL]
-
-
-def full_size_photographs() -> list[np.ndarray]:
-    """Return the original photographs, uint8 (h, w, 3)."""
-    return [_read(ASSETS / "frost" / "full_size" / name) for name in _FULL_SIZE]
-
-
-def _read(path: Path) -> np.ndarray:
-    with Image.open(path) as image:
-        return np.asarray(image.convert("RGB"))
+def photographs(*, full_size: bool) -> list[np.ndarray]:
+    """Return the original photographs, uint8 (h, w, 3), or every fifth pixel of them, for small images."""
+    names = [f"full_size/{name}" for name in _FULL_SIZE] if full_size else _SMALL
+    images = []
+    for name in names:
+        with Image.open(ASSETS / "frost" / name) as image:
+            images.append(np.asarray(image.convert("RGB")))
+    return images

@@ -1,13 +1,12 @@
 """JPEG compression and decompression of whole batches: baseline, 4:2:0, bit-equal with libjpeg's defaults."""
 
-import math
 import tomllib
 from functools import lru_cache
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from driftlaw.corruptions.linear import clamp_index, pad
 from driftlaw.corruptions.registry import Parameters
 from driftlaw.corruptions.rng import CounterRNG
 from driftlaw.paths import PACKAGE
@@ -51,25 +50,20 @@ def _color_matrix(weights: Rows, offsets: tuple[int, ...], device: torch.device)
 
 def _downsample(planes: Tensor) -> Tensor:
     """Average 2×2 pixels. The rounding alternates between down and up along a row."""
-    height, width = planes.shape[-2:]
-    planes = _pad_to(planes, height + height % 2, width + width % 2)
+    planes = _pad_to_multiple(planes, 2)
     total = planes[..., ::2, ::2] + planes[..., ::2, 1::2] + planes[..., 1::2, ::2] + planes[..., 1::2, 1::2]
     rounding = 1 + torch.arange(total.shape[-1], device=planes.device) % 2
     return (total + rounding).mul_(0.25).floor_()
 
 
-def _pad_to(planes: Tensor, height: int, width: int) -> Tensor:
-    """Repeat the last row and column until the planes have this size."""
-    for axis, size in ((-2, height), (-1, width)):
-        if planes.shape[axis] != size:
-            indices = clamp_index(torch.arange(size, device=planes.device), planes.shape[axis])
-            planes = planes.index_select(axis, indices)
-    return planes
+def _pad_to_multiple(planes: Tensor, size: int) -> Tensor:
+    """Repeat the last row and column until height and width are multiples of ``size``."""
+    return F.pad(planes, (0, -planes.shape[-1] % size, 0, -planes.shape[-2] % size), mode="replicate")
 
 
 def _upsample(planes: Tensor) -> Tensor:
     """Upsample by two with a triangle filter, 3/4 of the near and 1/4 of the far pixel, rounded as libjpeg does."""
-    wide = pad(planes, 1, 1, clamp_index)
+    wide = F.pad(planes, (1, 1, 1, 1), mode="replicate")
     near = wide[..., 1:-1, :] * 3
     rows = torch.stack([near + wide[..., :-2, :], near + wide[..., 2:, :]], -2).flatten(-3, -2)
     near = rows[..., 1:-1] * 3
@@ -80,8 +74,7 @@ def _upsample(planes: Tensor) -> Tensor:
 def _quantize_blocks(planes: Tensor, table: Tensor) -> Tensor:
     """Transform blocks of 8×8, round their coefficients to multiples of the table, and transform back."""
     count, depth, height, width = planes.shape
-    down, across = math.ceil(height / 8), math.ceil(width / 8)
-    grown = _pad_to(planes, 8 * down, 8 * across).view(count, depth, down, 8, across, 8)
+    grown = _pad_to_multiple(planes, 8).unflatten(3, (-1, 8)).unflatten(2, (-1, 8))
     blocks = grown.permute(0, 1, 2, 4, 3, 5).to(torch.float64, memory_format=torch.contiguous_format) - 128
     cosines = _dct_matrix(planes.device)
     # Forward: rows, then columns. Inverse: columns, then rows. Each pass is rounded as in libjpeg.
@@ -90,7 +83,7 @@ def _quantize_blocks(planes: Tensor, table: Tensor) -> Tensor:
     kept = coefficients.add_(torch.copysign(half, coefficients)).trunc_().mul_(table)
     pixels = _transform_rows(_transform_rows(kept.mT, cosines, 11), cosines, 18).mT.add_(128).clamp_(0, 255)
     tiled = pixels.to(torch.float32).permute(0, 1, 2, 4, 3, 5)
-    return tiled.reshape(count, depth, 8 * down, 8 * across)[..., :height, :width]
+    return tiled.reshape(count, depth, 8 * grown.shape[2], -1)[..., :height, :width]
 
 
 def _transform_rows(blocks: Tensor, matrix: Tensor, shift: int) -> Tensor:

@@ -39,14 +39,6 @@ def apply_separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     return torch.matmul(rows, across)
 
 
-def mirror_index(index: Tensor, size: int) -> Tensor:
-    """Return indices folded into [0, size) about the centres of edge pixels: c b | a b c | b a (scipy's 'mirror')."""
-    if size == 1:
-        return torch.zeros_like(index)
-    folded = index.remainder(2 * size - 2)
-    return torch.minimum(folded, 2 * size - 2 - folded)
-
-
 def reflect_index(index: Tensor, size: int) -> Tensor:
     """Return indices folded into [0, size) about the edges of the image: b a | a b c | c b (scipy's 'reflect')."""
     folded = index.remainder(2 * size)
@@ -127,12 +119,6 @@ def apply_bands(images: Tensor, bands: Bands) -> Tensor:
     return torch.cat([flat[:, start:stop] @ weights for start, stop, weights in bands], 1).view(images.shape)
 
 
-def correlation_matrix(kernel: Tensor, height: int, width: int) -> Tensor:
-    """Return the matrix over all h·w pixels of ``correlate`` with a kernel."""
-    impulses = torch.eye(height * width, dtype=torch.float64).view(-1, height, width)
-    return correlate(impulses, kernel).flatten(1).mT.contiguous()
-
-
 def correlate(images: Tensor, kernel: Tensor) -> Tensor:
     """Return every image of (…, h, w) correlated with a small odd kernel, with mirrored borders.
 
@@ -141,7 +127,7 @@ def correlate(images: Tensor, kernel: Tensor) -> Tensor:
     middle = torch.tensor(kernel.shape) // 2
     reach_y, reach_x = (kernel.nonzero() - middle).abs().amax(0).tolist()
     (top, left), (height, width) = (middle - torch.tensor([reach_y, reach_x])).tolist(), images.shape[-2:]
-    wide = pad(images.to(torch.float64), reach_y, reach_x, mirror_index)
+    wide = mirror_pad(images.to(torch.float64), reach_y, reach_x)
     total = torch.zeros_like(images, dtype=torch.float64)
     groups: dict[float, list[Tensor]] = defaultdict(list)
     for (y, x), weight in zip(kernel.nonzero().tolist(), kernel[kernel != 0].tolist(), strict=True):
@@ -154,13 +140,16 @@ def correlate(images: Tensor, kernel: Tensor) -> Tensor:
     return total
 
 
-def pad(images: Tensor, down: int, across: int, border: Border) -> Tensor:
-    """Return images of (…, h, w) padded on every side, by ``down`` rows and ``across`` columns."""
+def mirror_pad(images: Tensor, down: int, across: int) -> Tensor:
+    """Return images of (…, h, w) padded on every side, by ``down`` rows and ``across`` columns.
+
+    They are mirrored about the centres of edge pixels: c b | a b c | b a (scipy's 'mirror'), also beyond their size.
+    """
     for axis, reach in ((-2, down), (-1, across)):
         size = images.shape[axis]
-        if reach:
-            indices = border(torch.arange(-reach, size + reach, device=images.device), size)
-            images = images.index_select(axis, indices)
+        period = max(2 * size - 2, 1)
+        folded = torch.arange(-reach, size + reach, device=images.device).remainder(period)
+        images = images.index_select(axis, torch.minimum(folded, period - folded))
     return images
 
 

@@ -8,7 +8,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from driftlaw.corruptions import blur, digital, jpeg, noise, spatter, weather
+from driftlaw.corruptions import blur, digital, frost, jpeg, noise, spatter, weather
 from driftlaw.corruptions.linear import GRAY_BITS, quantize
 from driftlaw.corruptions.registry import ENCODINGS, SEVERITIES, Encoding, Parameters, find_corruption, resolve_encoding
 from driftlaw.corruptions.rng import CounterRNG
@@ -21,7 +21,7 @@ FUNCTIONS: dict[str, Function] = {
     for function in (
         noise.gaussian_noise, noise.shot_noise, noise.impulse_noise,
         blur.defocus_blur, blur.glass_blur, blur.motion_blur, blur.zoom_blur,
-        weather.snow, weather.frost, weather.fog, weather.brightness,
+        weather.snow, frost.frost, weather.fog, weather.brightness,
         digital.contrast, digital.elastic_transform, digital.pixelate, jpeg.jpeg_compression,
         noise.speckle_noise, blur.gaussian_blur, spatter.spatter, digital.saturate,
     )

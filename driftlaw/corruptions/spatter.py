@@ -1,9 +1,10 @@
 """Spatter: drops of water or flecks of mud on the lens."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from driftlaw.corruptions.linear import clamp_index, correlate, gaussian_filter, pad, quantize
+from driftlaw.corruptions.linear import correlate, gaussian_filter, quantize
 from driftlaw.corruptions.registry import Parameters
 from driftlaw.corruptions.rng import CounterRNG
 
@@ -36,17 +37,12 @@ def spatter(images: Tensor, parameters: Parameters, rng: CounterRNG) -> Tensor:
         cover = torch.where(cover < 0.8, 0, cover)
         return images * (1 - cover) + color * cover
     drops = (layer * 255).floor().to(torch.float32)
-    relief = drops * _relief(_distance_transform(_canny_edges(drops)))
+    # Without the small number, the mean of nine equal distances could be rounded down to the level below.
+    distances = _box_filter(_distance_transform(_canny_edges(drops))).add_(1e-6).floor_()
+    lit = correlate(_equalize_histogram(distances), torch.tensor(_RELIEF, dtype=torch.float64)).clamp_(0, 255)
+    relief = drops * _box_filter(lit).add_(0.5).floor_()
     highest = relief.amax((2, 3), keepdim=True)
     return images + color * (relief / highest.clamp(min=1) * strength)
-
-
-def _relief(distances: Tensor) -> Tensor:
-    """Turn distances into a relief that is lit from one side."""
-    # Without the small number, the mean of nine equal distances could be rounded down to the level below.
-    spread = _equalize_histogram(_box_filter(distances).add_(1e-6).floor_())
-    lit = correlate(spread, torch.tensor(_RELIEF, dtype=torch.float64)).clamp_(0, 255)
-    return _box_filter(lit).add_(0.5).floor_()
 
 
 def _box_filter(values: Tensor) -> Tensor:
@@ -75,7 +71,7 @@ def _shift(values: Tensor, down: int, across: int) -> Tensor:
 
 def _canny_edges(layer: Tensor) -> Tensor:
     """Return Canny's edges of an 8-bit layer: Sobel gradients, non-maximum suppression, hysteresis."""
-    wide = pad(layer, 2, 2, clamp_index)
+    wide = F.pad(layer, (2, 2, 2, 2), mode="replicate")
     near = {(y, x): _shift(wide, y, x) for y in (-1, 0, 1) for x in (-1, 0, 1)}
     across = near[-1, 1] + 2 * near[0, 1] + near[1, 1] - near[-1, -1] - 2 * near[0, -1] - near[1, -1]
     down = near[1, -1] + 2 * near[1, 0] + near[1, 1] - near[-1, -1] - 2 * near[-1, 0] - near[-1, 1]
@@ -83,13 +79,13 @@ def _canny_edges(layer: Tensor) -> Tensor:
     ridge = _non_maximum_suppression(size, across, down)
     connected, weak = (ridge & (size > _STRONG)).to(torch.float32), (ridge & (size > _WEAK)).to(torch.float32)
     for _ in range(_HYSTERESIS_STEPS):
-        connected = torch.nn.functional.max_pool2d(connected, 3, 1, 1) * weak
+        connected = F.max_pool2d(connected, 3, 1, 1) * weak
     return connected > 0
 
 
 def _non_maximum_suppression(size: Tensor, across: Tensor, down: Tensor) -> Tensor:
     """Return True where the gradient is larger than at the two neighbours along its direction."""
-    wide = torch.nn.functional.pad(size, (2, 2, 2, 2))
+    wide = F.pad(size, (2, 2, 2, 2))
     steep, flat = down.abs() > across.abs() * 2.414213562, down.abs() < across.abs() * 0.414213562
     level = (size > _shift(wide, 0, -1)) & (size >= _shift(wide, 0, 1))
     upright = (size > _shift(wide, -1, 0)) & (size >= _shift(wide, 1, 0))
@@ -105,7 +101,7 @@ def _distance_transform(edges: Tensor) -> Tensor:
     offsets = [(y, x, (min(abs(y), abs(x)), max(abs(y), abs(x)))) for y in range(-2, 3) for x in range(-2, 3)]
     steps = [(y, x, _STEP_LENGTHS[key]) for y, x, key in offsets if key in _STEP_LENGTHS]
     for _ in range(int(_MAX_DISTANCE)):
-        wide = torch.nn.functional.pad(distances, (2, 2, 2, 2), value=_MAX_DISTANCE)
+        wide = F.pad(distances, (2, 2, 2, 2), value=_MAX_DISTANCE)
         for y, x, length in steps:
             distances = torch.minimum(distances, _shift(wide, y, x) + length)
     return distances

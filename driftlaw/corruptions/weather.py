@@ -1,4 +1,4 @@
-"""Weather: snow, frost, fog and brightness."""
+"""Weather: snow, fog and brightness; ``frost.py`` has frost."""
 
 from functools import lru_cache
 
@@ -6,12 +6,9 @@ import torch
 from torch import Tensor
 
 from driftlaw.corruptions.blur import directional_blur
-from driftlaw.corruptions.frost import frost
 from driftlaw.corruptions.linear import apply_separable, quantize, quantize_rows, zoom_matrix
 from driftlaw.corruptions.registry import Parameters
 from driftlaw.corruptions.rng import CounterRNG
-
-__all__ = ["brightness", "fog", "frost", "snow"]
 
 _LUMA = (0.299, 0.587, 0.114)
 

@@ -26,10 +26,7 @@ def has_imagenet_classes(folder: Path) -> bool:
 
     In both cases the sorted names are in the order of the class indices.
     """
-    if not os.path.isdir(folder):
-        return False
-    names = [entry.name for entry in os.scandir(folder) if not entry.name.startswith(".") and entry.is_dir()]
-    if len(names) != NUM_CLASSES:
-        return False
-    by_index = sorted(names) == [f"{number:04d}" for number in range(NUM_CLASSES)]
-    return by_index or all(_WNID.fullmatch(name) for name in names)
+    entries = os.scandir(folder) if os.path.isdir(folder) else ()
+    names = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+    by_index = [f"{number:04d}" for number in range(NUM_CLASSES)]
+    return names == by_index or (len(names) == NUM_CLASSES and all(map(_WNID.fullmatch, names)))

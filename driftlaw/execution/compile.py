@@ -36,13 +36,6 @@ def compile_network(model: nn.Module) -> bool:
     return True
 
 
-def compiler_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions that torch.compile raises if it cannot compile a network."""
-    from torch._dynamo.exc import TorchDynamoException
-
-    return (TorchDynamoException,)
-
-
 def run_eagerly(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator for a function that runs eagerly, also if torch.compile was called on a module that uses it."""
 

@@ -9,14 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from driftlaw.errors import warn_user
-from driftlaw.execution.compile import WEIGHTS_AS_INPUTS, compile_context, compile_network, compiler_errors, fusing
+from driftlaw.execution.compile import WEIGHTS_AS_INPUTS, compile_context, compile_network, fusing
 from driftlaw.execution.cuda import CudaEngine
 from driftlaw.execution.graphs import GraphCache
-from driftlaw.execution.layout import keep_group_norm_contiguous, needs_contiguous, use_channels_last
+from driftlaw.execution.layout import keep_group_norm_contiguous, use_channels_last
 from driftlaw.execution.plan import Plan
 from driftlaw.execution.precision import autocast_bf16, use_bf16
 from driftlaw.execution.threads import ThreadEngine, can_use_threads
 from driftlaw.execution.two_pass import Engine, recompute, sequential
+
+VIEW_ERRORS = ("view size is not compatible", "Cannot view a tensor")  # of Tensor.view, and of the compiler
 
 
 class Executor:
@@ -119,9 +121,11 @@ class Executor:
         if torch._C._len_torch_dispatch_stack() > 0:  # under a FLOP counter torch would stop compiling for good
             with self.eager(model):
                 return self._run_in_format(attempt, images, owner)
+        from torch._dynamo.exc import TorchDynamoException
+
         try:
             return self._run_in_format(attempt, images, owner)
-        except compiler_errors() as error:
+        except TorchDynamoException as error:
             reason = " ".join(str(error).split("\n")[:2])
         code = model._compiled_call_impl
         self.compiled, model._compiled_call_impl = False, None
@@ -139,7 +143,7 @@ class Executor:
         try:
             result = call(images.contiguous(memory_format=torch.channels_last))
         except RuntimeError as error:
-            if not needs_contiguous(error) or self.memory_format == "on":
+            if self.memory_format == "on" or not any(text in str(error) for text in VIEW_ERRORS):
                 raise
             owner.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
             self.channels_last = False

@@ -1,7 +1,5 @@
 """CUDA graphs: functions of tensors that are captured once and replayed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -32,10 +30,7 @@ class GraphCache:
         self.calls: dict[tuple[Any, ...], int] = {}
         self.pool: Any = None
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> GraphCache:
-        return GraphCache(self.mode)  # type: ignore[arg-type]  # a graph belongs to the tensors it was captured with
-
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:  # for copies as well: a graph belongs to the tensors it was captured with
         return GraphCache, (self.mode,)
 
     def clear(self) -> None:

@@ -5,8 +5,6 @@ from typing import Any
 import torch
 from torch import nn
 
-VIEW_ERRORS = ("view size is not compatible", "Cannot view a tensor")  # of Tensor.view, and of the compiler
-
 
 def use_channels_last(mode: str, model: nn.Module) -> bool:
     """Return True if a network should use channels-last: if ``mode`` is ``on``, or ``auto`` and it is faster.
@@ -33,8 +31,3 @@ def keep_group_norm_contiguous(model: nn.Module) -> None:
 
 def _make_contiguous(layer: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(value.contiguous() if value.device.type == "cpu" else value for value in inputs)
-
-
-def needs_contiguous(error: RuntimeError) -> bool:
-    """Return True if a network failed because it views its feature maps as contiguous tensors."""
-    return any(text in str(error) for text in VIEW_ERRORS)

@@ -83,11 +83,15 @@ def alive_nodes() -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"]]
 
 
+def resources() -> list[dict[str, float]]:
+    """Return the CPUs, GPUs and bytes of memory of every node, under Ray's names ``CPU``, ``GPU`` and ``memory``."""
+    return [node["Resources"] for node in alive_nodes()]
+
+
 def has_node_with(needs: Mapping[str, float]) -> bool:
     """Return True if a node has as many CPUs and GPUs as the options of a task ask for."""
     names = {"num_cpus": "CPU", "num_gpus": "GPU"}
-    resources = [node["Resources"] for node in alive_nodes()]
-    return any(all(node.get(names[key], 0) >= value for key, value in needs.items()) for node in resources)
+    return any(all(node.get(names[key], 0) >= value for key, value in needs.items()) for node in resources())
 
 
 def pick_cluster_device(name: str) -> str:

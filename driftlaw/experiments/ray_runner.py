@@ -13,20 +13,11 @@ from typing import Any, Self
 import torch
 
 from driftlaw.errors import DataError, DriftlawError, UsageError
+from driftlaw.experiments import ray_cluster
 from driftlaw.experiments.context import ProgressListener, RunContext, RunOptions, RunResult
-from driftlaw.experiments.ray_cluster import (
-    NODE_SECONDS,
-    alive_nodes,
-    check_versions,
-    connect,
-    has_node_with,
-    on_every_node,
-    pick_cluster_device,
-)
 from driftlaw.experiments.ray_files import SentFiles, fingerprint, method_file, missing_files, needed_files, send_files
 from driftlaw.experiments.ray_worker import CHECKPOINT, Files, Outcome, execute
 from driftlaw.experiments.run_spec import RunSpec
-from driftlaw.experiments.runners import Runner
 from driftlaw.files import atomic_path
 from driftlaw.methods import registered_methods
 from driftlaw.paths import data_dir
@@ -79,13 +70,15 @@ class _Cell:
                 temporary.write_bytes(files[name])
 
 
-class RayRunner(Runner):
+class RayRunner:
     """Executes every run as a task of Ray. A run whose worker or node is lost resumes from its last checkpoint.
 
     The first run of a preset is measured. The other runs reserve the memory and the share of a GPU that it needed.
 
+    It is a context manager. Leaving it waits for the submitted runs; an exception interrupts them.
+
     Args:
-        on: see ``connect``. If this process is already connected to a Ray, that one is used.
+        on: see ``ray_cluster.connect``. If this process is already connected to a Ray, that one is used.
         listener: receives the progress of all runs. It may be replaced between two runs.
     """
 
@@ -100,16 +93,16 @@ class RayRunner(Runner):
         self._submitted_at, self._fitting_at = 0.0, time.monotonic()
 
     def __enter__(self) -> Self:
-        self._disconnect = connect(self._on)
+        self._disconnect = ray_cluster.connect(self._on)
         try:
             from ray.util.queue import Queue
 
-            self._nodes = check_versions()
+            self._nodes = ray_cluster.check_versions()
             self._events = Queue(actor_options={"num_cpus": 0, "resources": {HEAD: 0.001}})
         except BaseException:
             self._disconnect()
             raise
-        cpus, gpus = (sum(node["Resources"].get(name, 0) for node in alive_nodes()) for name in ("CPU", "GPU"))
+        cpus, gpus = (sum(node.get(name, 0) for node in ray_cluster.resources()) for name in ("CPU", "GPU"))
         self.listener.note(
             f"Ray: nodes: {len(self._nodes)}, CPUs: {cpus:g}, GPUs: {gpus:g}. CPU threads per run: "
             f"{torch.get_num_threads()} (OMP_NUM_THREADS changes it)."
@@ -126,7 +119,7 @@ class RayRunner(Runner):
         Raises:
             UsageError: the cluster does not have the device, or lacks files that are too large to be sent.
         """
-        device, folder = pick_cluster_device(options.device), data_dir(options.data_dir).resolve()
+        device, folder = ray_cluster.pick_cluster_device(options.device), data_dir(options.data_dir).resolve()
         options = replace(options, device=device, data_dir=folder)
         self._context = self._context or RunContext(torch.device("cpu"), options.data_dir)
         cell = _Cell(spec, options)
@@ -158,7 +151,7 @@ class RayRunner(Runner):
         key = content_hash(sorted(needed))
         if key not in self._sent:
             expected = {str(path.absolute()): fingerprint(path) for path in needed.values()}
-            found = on_every_node(missing_files, expected) if expected else {}
+            found = ray_cluster.on_every_node(missing_files, expected) if expected else {}
             lacking = [f"The node {self._nodes[node]} does not have {path}" for node in found for path in found[node]]
             self._sent[key] = send_files(needed, lacking) if lacking else {}
             if lacking:
@@ -198,9 +191,9 @@ class RayRunner(Runner):
     def _check_fitting_node(self) -> None:
         """Raise UsageError if for some time no node has been large enough for a run that waits."""
         now, waiting = time.monotonic(), [*self._queued, *self._active.values()]
-        if not waiting or has_node_with(waiting[0].base_needs):
+        if not waiting or ray_cluster.has_node_with(waiting[0].base_needs):
             self._fitting_at = now
-        elif now - self._fitting_at > NODE_SECONDS:
+        elif now - self._fitting_at > ray_cluster.NODE_SECONDS:
             wanted = " and ".join(f"{name}={value}" for name, value in waiting[0].base_needs.items())
             raise UsageError(
                 f"No node of the Ray cluster has what a run needs: {wanted}. Add a larger node, or set OMP_NUM_THREADS "
@@ -214,12 +207,12 @@ class RayRunner(Runner):
             kinds = {cell.spec.method: registered_methods()[cell.spec.method] for cell in self._queued}
             cost = {name: kind.forward_cost + kind.backward_cost for name, kind in kinds.items()}
             waiting = sorted(self._queued, key=lambda cell: -cost[cell.spec.method])  # the first one is measured
-            largest = max((node["Resources"].get("memory", 0) for node in alive_nodes()), default=0) if waiting else 0
+            memory = [node.get("memory", 0) for node in ray_cluster.resources()] if waiting else []
             for cell in waiting:
                 spec, needs = cell.spec, dict(cell.base_needs)
                 if measured := self._needs.setdefault(spec.preset, {}):
                     needs |= measured | ({"num_gpus": 1} if cell.whole_gpu else {})
-                    needs["memory"] = min(needs["memory"], largest)
+                    needs["memory"] = min(needs["memory"], max(memory, default=0))
                 elif any(other.spec.preset == spec.preset for other in self._active.values()):
                     continue  # until the first one has been measured
                 method = method_file(spec)

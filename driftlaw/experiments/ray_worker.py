@@ -13,10 +13,10 @@ import torch
 
 from driftlaw.base.find_method import find_method
 from driftlaw.errors import DriftlawWarning
-from driftlaw.experiments.context import ProgressListener, RunOptions, RunResult
+from driftlaw.experiments.context import ProgressListener, RunContext, RunOptions
 from driftlaw.experiments.ray_files import DATA, FOLDER, METHODS, SentFiles, place_files
 from driftlaw.experiments.run_spec import RunSpec
-from driftlaw.experiments.runners import SerialRunner
+from driftlaw.experiments.runners import run_one
 from driftlaw.hardware import environment
 from driftlaw.methods import registered_methods
 from driftlaw.profiling import CUDA_CONTEXT_BYTES, peak_bytes
@@ -81,7 +81,7 @@ def execute(
         registered_methods()[spec.method] = find_method(method)
     if _process.get("for") != (key := (events, device, data_dir)):
         reporter = _Reporter(events, ray.get_runtime_context().get_node_id())
-        _process.update({"for": key, "reporter": reporter, "runner": SerialRunner(reporter)})
+        _process.update({"for": key, "reporter": reporter, "context": RunContext(device, data_dir)})
     with tempfile.TemporaryDirectory(prefix="driftlaw-run-") as name, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DriftlawWarning)
         path, reporter = spec.record_path(Path(name)), _process["reporter"]
@@ -94,7 +94,7 @@ def execute(
                 (path.parent / file).unlink()
         here = replace(options, out=Path(name), data_dir=data_dir, overwrite=False, compress=False)
         reporter.path, reporter.start = path, None
-        result: RunResult = _process["runner"].submit(spec, here).result()
+        result = run_one(_process["context"], spec, here, reporter)
         files = {left.name: left.read_bytes() for left in path.parent.iterdir()}
     texts = [str(each.message) for each in caught if issubclass(each.category, DriftlawWarning)]
     problem, *texts = [text.replace(name, str(options.out)) for text in (result.problem, *texts)]

@@ -1,13 +1,11 @@
 """Run specifications: method, settings, seed, stream and model of one run, as plain picklable data."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from driftlaw.base import preset_settings
 from driftlaw.base.find_method import find_method, is_method_file
@@ -106,7 +104,7 @@ class RunSpec:
         existing = [path for path in paths if path.exists() and path.stat().st_size]
         return next((record for record in map(read_record, existing) if record.finished), None)
 
-    def with_weights(self, weights: str, *, embedded_images: bool = False) -> RunSpec:
+    def with_weights(self, weights: str, *, embedded_images: bool = False) -> Self:
         """Return the run with other weights, under a preset name that includes them.
 
         Args:

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import torch
 
@@ -21,73 +21,51 @@ from driftlaw.records import compress_record
 _Worker = tuple[SpawnProcess, Connection]
 
 
-class Runner(Protocol):
-    """Executes runs. An error of one run becomes its result and does not affect the others.
-
-    A runner is a context manager. Leaving it waits for the submitted runs; an exception interrupts them.
-    """
-
-    def submit(self, spec: RunSpec, options: RunOptions) -> Future[RunResult]:
-        """Start or queue a run and return the future of its result."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        return None
-
-
 def run_all(
     specs: Sequence[RunSpec], options: RunOptions, listener: ProgressListener, *, jobs: int = 1, on: str | None = None
 ) -> list[RunResult]:
-    """Execute runs and return their results in the same order.
+    """Execute runs and return their results in the same order. An error of one run does not affect the others.
 
     Args:
         specs: runs to execute.
         options: how to execute them.
         listener: receives their progress.
         jobs: number of runs in parallel, each in its own process. With 1 they run in this process.
-        on: a Ray that executes the runs, see ``driftlaw.experiments.ray_runner.connect``. If None, this machine does.
+        on: a Ray that executes the runs, see ``driftlaw.experiments.ray_cluster.connect``. If None, this machine does.
     """
-    runner: Runner
     if on is not None:
         from driftlaw.experiments.ray_runner import RayRunner
 
-        runner = RayRunner(on, listener)
+        runner: RayRunner | ProcessRunner = RayRunner(on, listener)
+    elif jobs > 1:
+        runner = ProcessRunner(jobs, listener)
     else:
-        runner = SerialRunner(listener) if jobs == 1 else ProcessRunner(jobs, listener)
+        context = RunContext(torch.device(options.device), options.data_dir)
+        return [run_one(context, spec, options, listener) for spec in specs]
     with runner:
         futures = [runner.submit(spec, options) for spec in specs]
         return [future.result() for future in futures]
 
 
-class SerialRunner(Runner):
-    """Executes each run in this process when it is submitted."""
-
-    def __init__(self, listener: ProgressListener) -> None:
-        self._listener = listener
-        self._context: RunContext | None = None
-
-    def submit(self, spec: RunSpec, options: RunOptions) -> Future[RunResult]:
-        """Execute a run and return a future that is done."""
-        self._context = self._context or RunContext(torch.device(options.device), options.data_dir)
-        try:
-            record = self._context.run(spec, options, self._listener)
-            assert record.path is not None
-            result = RunResult(spec, compress_record(record.path) if options.compress else record.path)
-        except (DriftlawError, RuntimeError, OSError) as error:  # any other exception is a bug
-            result = RunResult(spec, problem=str(error) or type(error).__name__)
-        self._listener.ended(result)
-        future: Future[RunResult] = Future()
-        future.set_result(result)
-        return future
+def run_one(context: RunContext, spec: RunSpec, options: RunOptions, listener: ProgressListener) -> RunResult:
+    """Execute a run in this process and return its result, which may be an error."""
+    try:
+        record = context.run(spec, options, listener)
+        assert record.path is not None
+        result = RunResult(spec, compress_record(record.path) if options.compress else record.path)
+    except (DriftlawError, RuntimeError, OSError) as error:  # any other exception is a bug
+        result = RunResult(spec, problem=str(error) or type(error).__name__)
+    listener.ended(result)
+    return result
 
 
-class ProcessRunner(Runner):
+class ProcessRunner:
     """Executes runs in parallel worker processes. The death of a worker affects only the run it executes.
 
     This is not a ``ProcessPoolExecutor``: there, one dead worker breaks all other runs, and a running worker cannot be
     interrupted so that it saves its state.
+
+    It is a context manager. Leaving it waits for the submitted runs; an exception interrupts them.
 
     Args:
         jobs: number of worker processes. Each uses an equal share of the CPU threads.
@@ -105,6 +83,9 @@ class ProcessRunner(Runner):
     def submit(self, spec: RunSpec, options: RunOptions) -> Future[RunResult]:
         """Queue a run for the next idle worker."""
         return self._waiting.submit(self._run, spec, options)
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *error: Any) -> None:
         failed = error[0] is not None
@@ -175,10 +156,12 @@ def _work(connection: Connection, cpu_threads: int) -> None:
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C is for the parent process, which then terminates its workers
     torch.set_num_threads(cpu_threads)
-    runner = SerialRunner(_Reporter(connection))
+    context: RunContext | None = None
     try:
         while True:
-            runner.submit(*connection.recv())
+            spec, options = connection.recv()
+            context = context or RunContext(torch.device(options.device), options.data_dir)
+            run_one(context, spec, options, _Reporter(connection))
     except (EOFError, ConnectionError):
         return
 

@@ -52,12 +52,6 @@ def _write_program(model: nn.Module, images: Tensor, path: Path, metadata: Metad
     torch.export.save(_trace(model, images), path, extra_files=files)
 
 
-def _run_program(path: Path, images: Tensor) -> Tensor:
-    with torch.no_grad():
-        logits: Tensor = torch.export.load(path).module()(images)
-    return logits
-
-
 def _write_onnx(model: nn.Module, images: Tensor, path: Path, metadata: Metadata) -> None:
     onnx = importlib.import_module("onnx")
     program = _trace(model, images)
@@ -95,16 +89,6 @@ def _onnx_problem(model: nn.Module) -> str | None:
     return f"Writing an .onnx file needs {missing}, which cannot be imported. {fix}" if missing else None
 
 
-def _write_safetensors(model: nn.Module, images: Tensor, path: Path, metadata: Metadata) -> None:
-    save_model(model, path, metadata={"exported": dict(metadata)})
-
-
-def _run_safetensors(path: Path, images: Tensor) -> Tensor:
-    with torch.no_grad():
-        logits: Tensor = load_model(path).to(images.device, images.dtype)(images)
-    return logits
-
-
 def _safetensors_problem(model: nn.Module) -> str | None:
     """Check that the model can be built by its name, which is all that the file stores beside the weights."""
     name = getattr(model, "info", {}).get("name", type(model).__name__)
@@ -119,10 +103,18 @@ def _safetensors_problem(model: nn.Module) -> str | None:
 
 
 FORMATS = {
-    ".pt2": Format("torch.export program", _write_program, _run_program),
+    ".pt2": Format(
+        "torch.export program", _write_program, lambda path, images: torch.export.load(path).module()(images)
+    ),
     ".onnx": Format("ONNX", _write_onnx, _run_onnx, _onnx_problem),
     # Not folded, so that driftlaw.load_model finds the parameters under their names and the model can adapt again.
-    ".safetensors": Format("safetensors", _write_safetensors, _run_safetensors, _safetensors_problem, folds=False),
+    ".safetensors": Format(
+        "safetensors",
+        lambda model, images, path, metadata: save_model(model, path, metadata={"exported": dict(metadata)}),
+        lambda path, images: load_model(path).to(images.device, images.dtype)(images),
+        _safetensors_problem,
+        folds=False,
+    ),
 }
 """File formats by file suffix: for torch without driftlaw, for other runtimes, and for ``driftlaw.load_model``."""
 
@@ -154,8 +146,7 @@ class _Wrapper(nn.Module):
 def _trace(model: nn.Module, images: Tensor) -> torch.export.ExportedProgram:
     example = images[:1].expand(TRACED_IMAGES, -1, -1, -1).clone(memory_format=torch.contiguous_format)
     batch = torch.export.Dim("batch", min=1)
-    with torch.no_grad():
-        return torch.export.export(_Wrapper(model), (example,), dynamic_shapes=({0: batch},), strict=False)
+    return torch.export.export(_Wrapper(model), (example,), dynamic_shapes=({0: batch},), strict=False)
 
 
 def _can_import(name: str) -> bool:

@@ -37,14 +37,14 @@ def _problems(model: nn.Module) -> Iterator[str]:
             yield f"{name}: on the device 'meta', without values; load the weights first"
         elif value.is_quantized or (is_parameter and value.dtype not in DTYPES):
             yield f"{name}: dtype {value.dtype}; expected float32, float64, float16 or bfloat16"
-        elif (found := _not_finite(value, is_parameter or "running_" in name)) and bool(found):
+        elif _not_finite(value, is_parameter or "running_" in name):
             yield f"{name}: contains NaN or infinite values; use weights from before the training diverged"
 
 
 @torch.no_grad()
-def _not_finite(value: Tensor, refuse_infinity: bool) -> Tensor | None:
-    """Return whether a tensor contains NaN, or infinity; None if it has no floating-point numbers."""
+def _not_finite(value: Tensor, refuse_infinity: bool) -> bool:
+    """Return True if a floating-point tensor contains NaN, or infinity where that is refused."""
     if value.dtype not in DTYPES or value.layout != torch.strided or not value.numel():
-        return None
+        return False
     extremes = torch.stack(value.aminmax())  # one pass without copies; NaN is passed on
-    return (extremes.isfinite().logical_not() if refuse_infinity else extremes.isnan()).any()
+    return bool((extremes.isfinite().logical_not() if refuse_infinity else extremes.isnan()).any())

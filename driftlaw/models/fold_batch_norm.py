@@ -69,7 +69,7 @@ def fold_batch_norm(model: nn.Module) -> nn.Module:
         UsageError: A BatchNorm layer stores no statistics.
     """
     result: nn.Module = copy.deepcopy(model).eval().requires_grad_(False)
-    unfixed = [name for name, layer in result.named_modules() if _is_plain(layer) and layer.running_mean is None]
+    unfixed = [name for name, layer in result.named_modules() if type(layer) in _PLAIN and layer.running_mean is None]
     if unfixed:
         raise UsageError(
             f"{len(unfixed)} BatchNorm layers store no statistics (the first is {unfixed[0]}). Store them with "
@@ -80,7 +80,7 @@ def fold_batch_norm(model: nn.Module) -> nn.Module:
         _fold_into_convolutions(traced)
         result = traced
     for name, layer in list(result.named_modules()):
-        if _is_plain(layer) and not _has_hooks(layer):
+        if type(layer) in _PLAIN and not _has_hooks(layer):
             result = _replace_layer(result, name, ScaleShift(cast("_BatchNorm", layer)))
     return result.eval().requires_grad_(False)
 
@@ -116,7 +116,8 @@ def _fold_into_convolutions(traced: fx.GraphModule) -> None:
         if calls[node.target] > 1 or calls[before.target] > 1 or len(before.users) > 1:
             continue
         convolution, norm = layers[str(before.target)], layers[str(node.target)]
-        if _PAIRS.get(type(convolution)) is type(norm) and not (_is_special(convolution) or _is_special(norm)):
+        special = any(_has_hooks(layer) or parametrize.is_parametrized(layer) for layer in (convolution, norm))
+        if _PAIRS.get(type(convolution)) is type(norm) and not special:
             # In double precision: the product of two rounded numbers would be rounded again.
             fused = fuse_conv_bn_eval(copy.deepcopy(convolution).double(), copy.deepcopy(norm).double())
             _replace_layer(traced, str(before.target), fused.to(cast("nn.Conv2d", convolution).weight.dtype))
@@ -134,14 +135,6 @@ def _replace_layer(model: nn.Module, name: str, layer: nn.Module) -> nn.Module:
     parent, _, attribute = name.rpartition(".")
     setattr(model.get_submodule(parent), attribute, layer)
     return model
-
-
-def _is_plain(layer: nn.Module) -> bool:
-    return type(layer) in _PLAIN
-
-
-def _is_special(layer: nn.Module) -> bool:
-    return _has_hooks(layer) or parametrize.is_parametrized(layer)
 
 
 def _has_hooks(layer: nn.Module) -> bool:

@@ -15,13 +15,7 @@ from torch import nn
 from driftlaw._deprecated import renamed_keywords
 from driftlaw.errors import DataError, UsageError, suggest, unknown_name
 from driftlaw.files import atomic_path
-from driftlaw.models.checkpoint_formats import (
-    default_normalization,
-    infer_architecture,
-    pop_normalization,
-    published_normalization,
-    to_driftlaw_names,
-)
+from driftlaw.models import checkpoint_formats as formats
 from driftlaw.models.hub import is_hub_name, load_hub_model
 from driftlaw.models.normalize import Normalization, NormalizationOrigin, choose_normalization
 from driftlaw.models.registry import PUBLIC_WEIGHTS, PYRAMID_PREFIX, build_model, list_models
@@ -192,11 +186,11 @@ def _find(name_or_path: str | os.PathLike[str], folder: str | os.PathLike[str] |
 def _build(path: Path, architecture: str | None, normalize: Normalization | None) -> nn.Module:
     tensors, fields, info = read_tensors(path)
     if info is None:  # a checkpoint of another project
-        tensors, family = to_driftlaw_names(tensors)
-        name = architecture if family and architecture else infer_architecture(tensors, family, str(path))
+        tensors, family = formats.to_driftlaw_names(tensors)
+        name = architecture if family and architecture else formats.infer_architecture(tensors, family, str(path))
         assert family is not None
-        stated = pop_normalization(tensors) or published_normalization(path.stem, name, fields)
-        chosen = choose_normalization(stated, normalize, default_normalization(name), str(path))
+        stated = formats.pop_normalization(tensors) or formats.published_normalization(path.stem, name, fields)
+        chosen = choose_normalization(stated, normalize, formats.default_normalization(name), str(path))
         model = build_model(name, num_classes=len(tensors[family.head]), normalize=chosen)
     else:
         name = info["name"]

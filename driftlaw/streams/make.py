@@ -1,7 +1,5 @@
 """make_stream: streams from presets, folders, datasets and loaders."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

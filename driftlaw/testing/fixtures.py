@@ -1,10 +1,8 @@
 """What the checks run on: a method with settings, small models, deterministic images, a stream, training data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -36,9 +34,7 @@ class MethodUnderTest:
     dense: bool = False
 
     @classmethod
-    def create(
-        cls, method: Method, settings: Mapping[str, Any] | None = None, *, dense: bool = False
-    ) -> MethodUnderTest:
+    def create(cls, method: Method, settings: Mapping[str, Any] | None = None, *, dense: bool = False) -> Self:
         """Find the method and validate its settings. Without other settings, every batch is an update."""
         kind = find_method(method)
         defaults = {"statistics": "batch"} if issubclass(kind.Config, BatchStatsSettings) else {}
@@ -95,14 +91,14 @@ def tiny_dense_model() -> nn.Module:
 
 
 def _with_statistics(model: nn.Module, head: nn.Linear | nn.Conv2d) -> nn.Module:
-    norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
+    norms = {layer: layer.momentum for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)}
+    for layer in norms:
+        layer.momentum = 1.0  # running statistics are those of the one batch
     with torch.no_grad():
         head.weight *= 16
-        for momentum in (1.0, norms[0].momentum):  # 1.0: take the statistics of the one batch
-            for layer in norms:
-                layer.momentum = momentum
-            if momentum == 1.0:
-                model(make_images(99, count=64))
+        model(make_images(99, count=64))
+    for layer, momentum in norms.items():
+        layer.momentum = momentum
     return model
 
 

@@ -1,5 +1,6 @@
 """Checks that a method changes nothing it should not: the caller's model and images, global random state, gradients."""
 
+import copy
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from torch import nn
 from driftlaw.evaluation import run
 from driftlaw.testing.expect import expect, expect_none, expect_same
 from driftlaw.testing.fixtures import MethodUnderTest, TinyStream, make_images, run_batches
-from driftlaw.testing.snapshots import attributes_of, differences, model_state, same, state_of
+from driftlaw.testing.snapshots import attributes_of, differences, same, state_of
 
 
 def input_and_model_are_unchanged(method: MethodUnderTest) -> None:
@@ -21,7 +22,7 @@ def input_and_model_are_unchanged(method: MethodUnderTest) -> None:
     weight, bias = list(model.parameters())[-2:]
     bias.requires_grad_(False)
     weight.grad = torch.ones_like(weight)
-    before = model_state(model)
+    before = state_of(model) | {"gradients": _gradients(model)}
     images = make_images().contiguous(memory_format=torch.channels_last)  # this layout is passed on without a copy
     original = images.clone()
     adapter = method.adapter(model)
@@ -33,7 +34,8 @@ def input_and_model_are_unchanged(method: MethodUnderTest) -> None:
     tracked = make_images().requires_grad_(True)
     adapter(tracked)
     expect(tracked.grad is None, "A step left a gradient on the caller's images.")
-    expect_same(before, model_state(model), "The caller's model was changed: {}.")
+    after = state_of(model) | {"gradients": _gradients(model)}
+    expect_same(before, after, "The caller's model was changed: {}.")
 
 
 def seed_determines_result(method: MethodUnderTest) -> None:
@@ -64,14 +66,14 @@ def global_rng_is_untouched(method: MethodUnderTest) -> None:
 def updates_only_declared_parameters(method: MethodUnderTest) -> None:
     """Only parameters that require grad are updated, and some are; running statistics only if declared."""
     adapter = method.adapter()
-    before = model_state(adapter.model)
+    before = state_of(adapter.model)
     run_batches(adapter, range(3))
-    after = model_state(adapter.model)
-    if not differences(before["values"], after["values"]):  # a method may update after a number of images only
+    after = state_of(adapter.model)
+    if not differences(before["saved"], after["saved"]):  # a method may update after a number of images only
         run_batches(adapter, range(3, 10))
-        after = model_state(adapter.model)
+        after = state_of(adapter.model)
     trainable = [name for name, requires_grad in before["requires_grad"].items() if requires_grad]
-    changed = differences(before["values"], after["values"])
+    changed = differences(before["saved"], after["saved"])
     statistics = _running_statistics(adapter.model) if method.kind.updates_running_stats else set()
     others = [name for name in changed if name not in trainable and name not in statistics]
     expect_none(
@@ -128,6 +130,10 @@ def run_is_reproducible(method: MethodUnderTest) -> None:
     )
     expect(len(first) == len(TinyStream()), f"The record has {len(first)} batches, expected {len(TinyStream())}.")
     expect_same(first, second, "Two runs with the same seed differ in {}.")
+
+
+def _gradients(model: nn.Module) -> dict[str, Any]:
+    return {name: copy.deepcopy(value.grad) for name, value in model.named_parameters()}
 
 
 def _running_statistics(model: nn.Module) -> set[str]:

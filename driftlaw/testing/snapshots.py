@@ -3,8 +3,7 @@
 import copy
 import io
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterator, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -20,13 +19,13 @@ _CONTAINERS = (list, tuple, set, frozenset, deque)
 _CODE = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 
 
-def state_of(adapter: Adapter) -> dict[str, Any]:
-    """Return a copy of all registered state: the state dict, all buffers, train modes and requires_grad flags."""
+def state_of(module: nn.Module) -> dict[str, Any]:
+    """Return a copy of the state of an adapter or model: state dict, buffers, train modes and requires_grad flags."""
     return {
-        "saved": copy.deepcopy(dict(adapter.state_dict())),
-        "buffers": {name: value.clone() for name, value in adapter.named_buffers()},
-        "modes": {name: module.training for name, module in adapter.named_modules()},
-        "requires_grad": {name: value.requires_grad for name, value in adapter.named_parameters()},
+        "saved": copy.deepcopy(dict(module.state_dict())),
+        "buffers": {name: value.clone() for name, value in module.named_buffers()},
+        "modes": {name: child.training for name, child in module.named_modules()},
+        "requires_grad": {name: value.requires_grad for name, value in module.named_parameters()},
     }
 
 
@@ -37,18 +36,6 @@ def attributes_of(adapter: Adapter) -> dict[str, Any]:
         for path, module in adapter.named_modules()
         for name, value in vars(module).items()
         if name not in _IGNORED and _is_plain(value)
-    }
-
-
-def model_state(model: nn.Module) -> dict[str, Any]:
-    """Return a copy of a model's values, gradients, train modes and requires_grad flags."""
-    return {
-        "values": {
-            name: value.detach().clone() for name, value in chain(model.named_parameters(), model.named_buffers())
-        },
-        "gradients": {name: copy.deepcopy(value.grad) for name, value in model.named_parameters()},
-        "requires_grad": {name: value.requires_grad for name, value in model.named_parameters()},
-        "modes": {name: module.training for name, module in model.named_modules()},
     }
 
 
@@ -73,23 +60,11 @@ def same(one: Any, other: Any) -> bool:
     return one.dtype == other.dtype and one.shape == other.shape and torch.equal(_bytes(one), _bytes(other))
 
 
-def list_names(names: Sequence[str], limit: int = 4) -> str:
-    """Return the first few names as text for a message."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
-
-
 def saved_bytes(adapter: Adapter) -> bytes:
     """Return the bytes of a file with the adapter's state."""
     file = io.BytesIO()
     torch.save(adapter.state_dict(), file)
     return file.getvalue()
-
-
-def saved_tensors(adapter: Adapter) -> tuple[int, int]:
-    """Return the number of tensors in the adapter's state and their size in bytes."""
-    tensors = [value for value in _walk(dict(adapter.state_dict())) if isinstance(value, Tensor)]
-    return len(tensors), sum(value.numel() * value.element_size() for value in tensors)
 
 
 def object_count(adapter: Adapter) -> dict[str, int]:

@@ -15,7 +15,7 @@ def _fresh_tables():
 
 
 def test_the_package_has_five_small_photographs():
-    sizes = [photograph.shape for photograph in frost.small_photographs()]
+    sizes = [photograph.shape for photograph in frost.photographs(full_size=False)]
     assert sizes == [(120, 180, 3), (63, 112, 3), (63, 112, 3), (70, 105, 3), (99, 132, 3)]
 
 
@@ -23,7 +23,9 @@ def test_a_crop_is_a_piece_of_one_photograph():
     black = torch.zeros(5, 3, 6, 6, dtype=torch.uint8)
     cuts = corrupt(black, "frost", 2)
     for cut in cuts.permute(0, 2, 3, 1).numpy():
-        assert any(_contains(np.uint8(photograph * np.float32(0.3)), cut) for photograph in frost.small_photographs())
+        assert any(
+            _contains(np.uint8(photograph * np.float32(0.3)), cut) for photograph in frost.photographs(full_size=False)
+        )
 
 
 def _contains(photograph, cut):
@@ -33,11 +35,11 @@ def _contains(photograph, cut):
 
 
 def test_small_photographs_are_every_fifth_pixel_of_those_in_full_size():
-    originals = frost.full_size_photographs()
+    originals = frost.photographs(full_size=True)
     assert [photograph.shape for photograph in originals] == [
         *((600, 900, 3), (315, 560, 3), (315, 560, 3), (350, 527, 3), (495, 660, 3))
     ]
-    for original, small in zip(originals, frost.small_photographs(), strict=True):
+    for original, small in zip(originals, frost.photographs(full_size=False), strict=True):
         np.testing.assert_array_equal(original[2::5, 2::5], small)
 
 
@@ -45,7 +47,7 @@ def test_a_large_image_is_covered_by_a_piece_of_a_photograph_in_full_size():
     black = torch.zeros(3, 3, 66, 66, dtype=torch.uint8)
     for cut in corrupt(black, "frost", 1, encoding="none").permute(0, 2, 3, 1).numpy():
         part = cut[:6, :6]
-        assert any(_contains(np.uint8(each * np.float32(0.4)), part) for each in frost.full_size_photographs())
+        assert any(_contains(np.uint8(each * np.float32(0.4)), part) for each in frost.photographs(full_size=True))
 
 
 def test_an_image_larger_than_every_photograph_is_covered():

@@ -8,9 +8,8 @@ from driftlaw.corruptions.linear import (
     apply_separable,
     clamp_index,
     correlate,
-    correlation_matrix,
     gaussian_filter,
-    mirror_index,
+    mirror_pad,
     quantize_rows,
     reflect_index,
     sliding_windows,
@@ -42,7 +41,6 @@ def test_a_sum_of_quantized_weights_does_not_depend_on_its_order():
 @pytest.mark.parametrize(
     ("border", "expected"),
     [
-        (mirror_index, [1, 2, 1, 0, 1, 2, 1, 0]),
         (reflect_index, [2, 1, 0, 0, 1, 2, 2, 1]),
         (clamp_index, [0, 0, 0, 0, 1, 2, 2, 2]),
     ],
@@ -53,7 +51,11 @@ def test_border_modes_fold_indices(border, expected):
 
 
 def test_one_pixel_is_its_own_mirror():
-    assert mirror_index(torch.arange(-3, 4), 1).tolist() == [0] * 7
+    assert mirror_pad(torch.zeros(1, 1), 3, 3).shape == (7, 7)
+
+
+def test_padding_is_mirrored_about_the_centres_of_edge_pixels():
+    assert mirror_pad(torch.tensor([[0, 1, 2]]), 0, 3)[0].tolist() == [1, 2, 1, 0, 1, 2, 1, 0, 1]
 
 
 def test_a_blur_does_not_change_a_flat_image():
@@ -63,7 +65,8 @@ def test_a_blur_does_not_change_a_flat_image():
 
 def test_bands_of_a_correlation_equal_the_correlation():
     images, kernel = whole_images(2, 3, 13, 9), torch.rand(5, 5, dtype=torch.float64)
-    bands = split_into_bands(correlation_matrix(kernel, 13, 9), 13, 9, images.device)
+    impulses = torch.eye(13 * 9, dtype=torch.float64).view(-1, 13, 9)
+    bands = split_into_bands(correlate(impulses, kernel).flatten(1).mT.contiguous(), 13, 9, images.device)
     torch.testing.assert_close(apply_bands(images, bands), correlate(images, kernel))
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from driftlaw.experiments import RunOptions, runners
-from driftlaw.experiments.runners import ProcessRunner, SerialRunner, run_all
+from driftlaw.experiments.runners import ProcessRunner, run_all
 from driftlaw.records import read_record
 from tests.experiments.tiny import report_and_wait, tiny_spec, tiny_weights
 
@@ -73,11 +73,10 @@ def test_serial_runs_continue_after_an_error(weights, tmp_path):
     assert (listener.steps, listener.done) == ({1: 4, 3: 4}, {1: 4, 3: 4})
 
 
-@pytest.mark.parametrize("runner", [SerialRunner, lambda listener: ProcessRunner(1, listener)])
-def test_submit_returns_a_future_of_the_result(weights, tmp_path, runner):
+def test_submit_returns_a_future_of_the_result(weights, tmp_path):
     spec, listener = tiny_spec(weights), Listener()
-    with runner(listener) as entered:
-        future = entered.submit(spec, RunOptions(tmp_path))
+    with ProcessRunner(1, listener) as runner:
+        future = runner.submit(spec, RunOptions(tmp_path))
         assert isinstance(future, Future)
         assert future.result().record == spec.record_path(tmp_path)
     assert (listener.steps, listener.done, len(listener.results)) == ({1: 4}, {1: 4}, 1)

@@ -14,13 +14,13 @@ from driftlaw.testing.fixtures import (
     model_without_norm_layers,
     tiny_model,
 )
-from driftlaw.testing.snapshots import differences, model_state
+from driftlaw.testing.snapshots import differences, state_of
 
 
 def test_models_and_images_are_deterministic_and_leave_the_global_rng_alone():
     before = torch.get_rng_state()
     for make in (tiny_model, model_without_norm_layers):
-        assert differences(model_state(make()), model_state(make())) == []
+        assert differences(state_of(make()), state_of(make())) == []
     assert torch.equal(make_images(3), make_images(3))
     assert not torch.equal(make_images(3), make_images(4))
     assert torch.equal(before, torch.get_rng_state())

@@ -16,8 +16,9 @@ import driftlaw
 from benchmarks.reliability.fuzzing.checker import Checker, Draw
 from benchmarks.reliability.fuzzing.networks import adapter_of, train_data
 from benchmarks.reliability.fuzzing.values import damage_bytes, damage_tree, mostly
+from benchmarks.tune.files import check_same_weights
 from driftlaw.records import compress_record, find_records, metrics, read_record, validate_record
-from driftlaw.records.tuning_file import check_same_weights, read_tuning
+from driftlaw.records.tuning_file import read_tuning
 from driftlaw.reports import build_report, make_tables
 
 FORMATS = ("md", "csv", "json", "latex", "terminal")  # pages with figures take too long

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.tune.files import write_tuning
 from benchmarks.tune.search import (
     check_held_out,
     plan_tuning,
@@ -15,7 +16,6 @@ from driftlaw.corruptions import list_corruptions
 from driftlaw.errors import UsageError
 from driftlaw.experiments.paper import read_tuned
 from driftlaw.records import RunRecord
-from driftlaw.records.tuning_file import write_tuning
 from driftlaw.streams import make_stream
 
 HELD_OUT = list_corruptions("held_out")
