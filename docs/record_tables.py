@@ -273,22 +273,22 @@ def segmentation_table() -> str:
 
 
 def camvid_table() -> str:
-    """Mean IoU of methods on CamVid at half resolution, in percent, by stream."""
+    """Mean IoU on CamVid at half resolution, in percent, by stream and method."""
     streams: dict[str, dict[str, RunRecord]] = defaultdict(dict)
     for record in load("camvid-half"):
         stream = record.header["stream"]
-        names = stream.get("sequences") or stream.get("corruptions") or ["fifteen corruptions"]
-        what = f"{names[0]} frames" if len(names) == 1 else " then ".join(names)
-        severity = f", severity {stream['severity']}" if "sequences" not in stream and names != ["clean"] else ""
-        batches = f", batches of {stream['batch_size']}"
-        streams[f"{what}{severity}{batches}"][_title(record)] = record
-    titles = list(dict.fromkeys(title for records in streams.values() for title in records))
+        name = f"{len(stream['corruptions'])} corruptions, severity {stream['severity']}"
+        if stream["corruptions"] == ["clean"]:
+            name = " then ".join(stream["sequences"] or ["all videos"]) + ", uncorrupted"
+        streams[f"{name}, batches of {stream['batch_size']}"][record.method] = record
+    methods = [method for method in TITLES if any(method in records for records in streams.values())]
     rows = [
-        (name, *(f"{records[title].mean_iou:.1f}" if title in records else "" for title in titles))
-        for name, records in streams.items()
+        (name, *(f"{records[method].mean_iou:.1f}" if method in records else "" for method in methods))
+        for name, records in sorted(streams.items())
     ]
-    commands = dict.fromkeys(record.header["command"] for records in streams.values() for record in records.values())
-    return markdown_table(("mIoU, %", *titles), rows) + "\n\n" + "\n".join(f"- `{command}`" for command in commands)
+    commands = sorted({record.header["command"] for records in streams.values() for record in records.values()})
+    table = markdown_table(("mIoU, %", *(TITLES[method] for method in methods)), rows)
+    return "\n".join([table, "", "One seed. Commands:", "", *(f"- `{command}`" for command in commands)])
 
 
 def memory_table() -> str:
