@@ -272,23 +272,34 @@ def segmentation_table() -> str:
     return f"{markdown_table(head, rows)}\n\n{load} {_origin(path, record)}"
 
 
-def camvid_table() -> str:
-    """Mean IoU on CamVid at half resolution, in percent, by stream and method."""
-    streams: dict[str, dict[str, RunRecord]] = defaultdict(dict)
+def camvid_table(stream: str) -> str:
+    """Mean IoU on CamVid at half resolution, in percent, by domain and method.
+
+    Args:
+        stream: ``corruptions`` for corrupted and clean frames of all videos, ``videos`` for the shift from day to dusk.
+    """
+    cells: dict[tuple[str, ...], dict[str, float | None]] = defaultdict(dict)
     for record in load("camvid-half"):
-        stream = record.header["stream"]
-        name = f"{len(stream['corruptions'])} corruptions, severity {stream['severity']}"
-        if stream["corruptions"] == ["clean"]:
-            name = " then ".join(stream["sequences"] or ["all videos"]) + ", uncorrupted"
-        streams[f"{name}, batches of {stream['batch_size']}"][record.method] = record
-    methods = [method for method in TITLES if any(method in records for records in streams.values())]
+        header, by_domain = record.header["stream"], record.mean_iou_by_domain
+        if (stream == "videos") != bool(header.get("sequences")):
+            continue
+        title = TITLES[record.method]
+        title += ", adaptive statistics" if record.settings.get("statistics") == "adaptive" else ""
+        where = (str(header["batch_size"]),) if stream == "videos" else ()
+        for name, value in by_domain.items():
+            cells[(name.replace("_", " "), *where)][title] = value
+        if len(by_domain) > 1:
+            cells[("**mean**", *where)][title] = record.mean_iou
+    order = list(TITLES.values())
+    titles = sorted(
+        {title for row in cells.values() for title in row}, key=lambda text: order.index(text.split(",")[0])
+    )
     rows = [
-        (name, *(f"{records[method].mean_iou:.1f}" if method in records else "" for method in methods))
-        for name, records in sorted(streams.items())
+        (*names, *("" if (value := row.get(title)) is None else f"{value:.1f}" for title in titles))
+        for names, row in cells.items()
     ]
-    commands = sorted({record.header["command"] for records in streams.values() for record in records.values()})
-    table = markdown_table(("mIoU, %", *(TITLES[method] for method in methods)), rows)
-    return "\n".join([table, "", "One seed. Commands:", "", *(f"- `{command}`" for command in commands)])
+    head = ("mIoU, %", *(["frames per batch"] if stream == "videos" else []), *titles)
+    return f"{markdown_table(head, rows)}\n\n{_reported('camvid-half')}"
 
 
 def memory_table() -> str:
@@ -702,7 +713,8 @@ TABLES = {
     "speed-cpu": speed_cpu_table,
     "memory": memory_table,
     "segmentation": segmentation_table,
-    "camvid": camvid_table,
+    "camvid-corruptions": functools.partial(camvid_table, "corruptions"),
+    "camvid-videos": functools.partial(camvid_table, "videos"),
     "fast": fast_table,
 }
 

@@ -185,10 +185,22 @@ SECTIONS = (
     Section("tuning-short", "Settings tuned on a short stream"),
     Section("causes", "Investigation: LAW on CIFAR-100-C compared with the paper"),
     Section("cifar10-c", "Source-free methods on CIFAR-10-C"),
+    Section("camvid-half", "Segmentation of CamVid at half resolution"),
+    Section("camvid-augmentation", "Photometric and geometric augmentation on CamVid"),
     Section("speed", "Faster steps and their error"),
     Section("embedded", "Embedded model", folders=("embedded", "embedded-methods")),
 )
 """Sections in the order of the document."""
 
-OPTIONAL = ("tuning", "tuning-lowest", "tuning-short", "causes", "cifar10-c", "speed", "embedded")
+OPTIONAL = (
+    "tuning",
+    "tuning-lowest",
+    "tuning-short",
+    "causes",
+    "cifar10-c",
+    "camvid-half",
+    "camvid-augmentation",
+    "speed",
+    "embedded",
+)
 """Sections that are not experiments of the paper; the document does not list them as missing."""
