@@ -9,7 +9,8 @@ Errors, times and all other measurements stay as they are. What is converted:
   channels last), and 3bc1f3d ran float32 on the CPU, channels last.
 - Tuning files without ``choose``. At the time the setting with the lowest error was always chosen.
 - Benchmark records: labels of the baselines ('naive LAW' instead of 'plain LAW'), the command (``python -m benchmarks``
-  instead of ``driftlaw bench``), the description of the device, and the description of how memory was measured.
+  instead of ``driftlaw bench``, ``--out`` without the folder of the machine), the description of the device, and the
+  description of how memory was measured.
 
 Files in the current format are not touched, and converting twice changes nothing.
 """
@@ -74,7 +75,8 @@ def convert_bench(record: dict[str, Any]) -> dict[str, Any]:
         device = {"type": "cuda", "name": record["device"], "threads": converted.pop("threads")}
         converted["device"] = device
     for row in [*converted.get("rows", []), *converted.get("stream", [])]:
-        row["label"] = LABELS.get(row["label"], row["label"])
+        if row.get("label") in LABELS:
+            row["label"] = LABELS[row["label"]]
     if "rule" in converted:
         converted["rule"] = RULE
     for name in ("measured", "memory_measured"):
@@ -83,6 +85,7 @@ def convert_bench(record: dict[str, Any]) -> dict[str, Any]:
     command = re.sub(
         r"^driftlaw bench (\w+)", lambda match: f"python -m benchmarks {_command(match[1])}", record["command"]
     )
+    command = re.sub(r"(?<=--out )/\S*/", "", command)
     for old, new in LABELS.items():
         command = command.replace(old, new)
     return converted | {"command": command}

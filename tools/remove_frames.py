@@ -3,21 +3,24 @@
     python -m tools.remove_frames runs results/camvid-half
 
 Everything else stays as it is. The closing line has the hash of the new lines as ``record_sha256`` and that of the
-original record as ``record_sha256_with_frames``. Records without a closing line are refused.
+original record as ``record_sha256_with_frames``. The copies are compressed. If the run of a record is not finished,
+nothing is written.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from driftlaw.errors import DataError
+from driftlaw.errors import DataError, DriftlawError, UsageError
 from driftlaw.files import atomic_path
 from driftlaw.records import find_records, read_record
-from driftlaw.records.jsonl import SHA256_KEY, dump_line
+from driftlaw.records.jsonl import GZIP_LEVEL, SHA256_KEY, dump_line
 
 
 def remove_frames(path: Path) -> bytes:
@@ -38,17 +41,33 @@ def remove_frames(path: Path) -> bytes:
     return b"".join(map(dump_line, lines))
 
 
+def copy_without_frames(source: Path, target: Path) -> list[Path]:
+    """Copy the records of a folder without their frames, and return the paths of the copies.
+
+    Raises:
+        UsageError: Both folders are the same.
+        DataError: See ``remove_frames``.
+    """
+    if source.resolve() == target.resolve():
+        raise UsageError(f"{target} is the folder of the records. Choose another folder for the copies.")
+    contents = {target / f"{path.name.removesuffix('.gz')}.gz": remove_frames(path) for path in find_records([source])}
+    target.mkdir(parents=True, exist_ok=True)
+    for path, content in contents.items():
+        with atomic_path(path) as temporary:
+            temporary.write_bytes(gzip.compress(content, GZIP_LEVEL, mtime=0))
+    return list(contents)
+
+
 def main(
     source: Annotated[Path, typer.Argument(help="Folder with records.")],
     target: Annotated[Path, typer.Argument(help="Folder for the copies.")],
 ) -> None:
     """Copy the records of a folder without their frames."""
-    contents = {target / path.name: remove_frames(path) for path in find_records([source])}
-    target.mkdir(parents=True, exist_ok=True)
-    for path, content in contents.items():
-        with atomic_path(path) as temporary:
-            temporary.write_bytes(content)
-        print(path.as_posix())
+    try:
+        for path in copy_without_frames(source, target):
+            print(path.as_posix())
+    except DriftlawError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -47,13 +47,13 @@ def test_tuning_file_says_how_its_choice_was_made(tmp_path):
 
 def test_benchmark_labels_command_and_device():
     record = {
-        "command": "driftlaw bench floor --only 'plain LAW'",
+        "command": "driftlaw bench floor --only 'plain LAW' --out /home/me/out/floor.json",
         "device": "NVIDIA H200",
         "threads": 2,
-        "rows": [{"label": "plain LAW", "method": "plain_law"}],
+        "rows": [{"label": "plain LAW", "method": "plain_law"}, {"variant": "without a label"}],
     }
     converted = convert_bench(record)
-    assert converted["command"] == "python -m benchmarks roofline --only 'naive LAW'"
+    assert converted["command"] == "python -m benchmarks roofline --only 'naive LAW' --out floor.json"
     assert converted["device"] == {"type": "cuda", "name": "NVIDIA H200", "threads": 2}
-    assert converted["rows"] == [{"label": "naive LAW", "method": "plain_law"}]
+    assert converted["rows"] == [{"label": "naive LAW", "method": "plain_law"}, {"variant": "without a label"}]
     assert convert_bench(converted) == converted
