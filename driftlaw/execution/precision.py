@@ -1,7 +1,7 @@
 """Precision: bf16 autocast for the passes of a network, and exceptions from it."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -21,14 +21,20 @@ def use_bf16(mode: str, device: torch.device, dtype: torch.dtype) -> bool:
     return mode == "bf16" and hardware.runs_bf16()
 
 
-def autocast_bf16(enabled: bool, device: torch.device) -> AbstractContextManager[None]:
-    """Context manager for bf16 autocast, or the caller's if not enabled, with autocast's cache turned off.
+@contextmanager
+def autocast_bf16(enabled: bool, device: torch.device) -> Iterator[None]:
+    """Context manager for bf16 autocast, if enabled, with autocast's cache turned off.
 
     A cached cast would still be used after an update of the weight.
     """
-    dtype = torch.bfloat16 if enabled else torch.get_autocast_dtype(device.type)
-    active = enabled or torch.is_autocast_enabled(device.type)
-    return torch.autocast(device.type, dtype, enabled=active, cache_enabled=False)
+    previous = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    autocast = torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if enabled else nullcontext()
+    try:
+        with autocast:
+            yield
+    finally:
+        torch.set_autocast_cache_enabled(previous)
 
 
 def autocast_disabled(like: Tensor) -> AbstractContextManager[None]:
