@@ -228,7 +228,7 @@ def check_held_out(recipe: Mapping[str, Any], where: str = "The stream") -> None
         where: start of the message.
     """
     allowed = list_corruptions("held_out")
-    found = list(dict.fromkeys(recipe["corruptions"]))
+    found = list(dict.fromkeys(part for name in recipe["corruptions"] for part in name.split("+")))
     others = [name for name in found if name not in [*allowed, CLEAN]] or [CLEAN] * (found == [CLEAN])
     if others:
         is_reported = bool(set(others) & set(list_corruptions()))

@@ -11,7 +11,7 @@ import typer
 
 from driftlaw.cli.console import echo
 from driftlaw.cli.options import AsJson
-from driftlaw.corruptions.registry import SEVERITIES, Encoding, find_corruption, list_corruptions
+from driftlaw.corruptions.registry import SEVERITIES, Encoding, find_corruptions, list_corruptions
 from driftlaw.errors import DataError, UsageError, combined_error
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ _MAX_NAMED = 10  # files that an error names
 def corrupt(
     source: Annotated[Path, typer.Argument(metavar="IN", help="Image file, or folder of images with its sub-folders.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Output folder; for a contact sheet also a .png file.")],
-    name: Annotated[str | None, typer.Option(help="Corruption, one of `driftlaw list corruptions`.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Corruption, one of `driftlaw list corruptions`; fog+snow applies two.")
+    ] = None,
     severity: Annotated[int, typer.Option(help="Severity, 1 to 5.")] = 3,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     no_encoding: Annotated[bool, typer.Option("--no-encoding", help="Do not encode large images as JPEG.")] = False,
@@ -53,7 +55,8 @@ def corrupt(
         raise UsageError(f"--severity is {severity}, expected 1 to 5.")
     selected = [(n, s) for n in list_corruptions("all") for s in SEVERITIES]
     if name is not None:
-        selected = [(find_corruption(name).name, severity)]
+        find_corruptions(name)
+        selected = [(name, severity)]
     paths = _find_images(source, out)
     encoding: Encoding = "none" if no_encoding else "auto"
     if sheet:

@@ -10,7 +10,14 @@ from torch import Tensor
 
 from driftlaw.corruptions import blur, digital, frost, jpeg, noise, spatter, weather
 from driftlaw.corruptions.linear import GRAY_BITS, quantize
-from driftlaw.corruptions.registry import ENCODINGS, SEVERITIES, Encoding, Parameters, find_corruption, resolve_encoding
+from driftlaw.corruptions.registry import (
+    ENCODINGS,
+    SEVERITIES,
+    Encoding,
+    Parameters,
+    find_corruptions,
+    resolve_encoding,
+)
 from driftlaw.corruptions.rng import CounterRNG
 from driftlaw.errors import UsageError, combined_error, unknown_name
 
@@ -53,7 +60,8 @@ def corrupt(
 
     Args:
         images: (n, 3, h, w), float in [0, 1] or uint8.
-        name: one of ``list_corruptions("all")``.
+        name: one of ``list_corruptions("all")``, or several of them that are applied one after the other, such as
+            ``spatter+gaussian_blur``.
         severity: 1 to 5.
         seed: seed of all randomness.
         indices: (n,), index of each image in its dataset; 0, 1, … if omitted. An image with the same index and seed
@@ -71,11 +79,10 @@ def corrupt(
     >>> torch.equal(corrupt(images[2:], "fog", severity=3, indices=[2, 3]), foggy[2:])
     True
     """
-    corruption = find_corruption(name)
+    corruptions = find_corruptions(name)
     if encoding not in ENCODINGS:
         raise unknown_name("encoding", str(encoding), ENCODINGS)
     index_tensor = _check_arguments(images, severity, seed, indices)
-    parameters = corruption.parameters(severity, *images.shape[-2:])
     encoded = resolve_encoding(encoding, *images.shape[-2:]) == "jpeg85"
     device = images.device if images.device.type in ("cpu", "cuda") else torch.device("cpu")
     result = torch.empty_like(images, memory_format=torch.contiguous_format)
@@ -84,14 +91,17 @@ def corrupt(
     def corrupt_chunk(chunk: slice) -> None:
         # Both modes are thread-local, and this may run in a worker thread.
         with torch.inference_mode(inference), torch.no_grad():
-            rng = CounterRNG(seed, name, severity, index_tensor[chunk].to(device))
+            chunk_indices = index_tensor[chunk].to(device)
             gray_levels = images[chunk].to(device).to(torch.float32).contiguous()
             if images.dtype != torch.uint8:
                 gray_levels = quantize(gray_levels * 255, GRAY_BITS)
-            corrupted = FUNCTIONS[name](gray_levels, parameters, rng).clamp_(0, 255)
+            for corruption in corruptions:
+                rng = CounterRNG(seed, corruption.name, severity, chunk_indices)
+                parameters = corruption.parameters(severity, *images.shape[-2:])
+                gray_levels = FUNCTIONS[corruption.name](gray_levels, parameters, rng).clamp_(0, 255)
             if encoded:
-                corrupted = jpeg.encode_and_decode(corrupted.floor_(), 85).clamp_(0, 255)
-            result[chunk] = corrupted if images.dtype == torch.uint8 else (corrupted / 255).to(images.dtype)
+                gray_levels = jpeg.encode_and_decode(gray_levels.floor_(), 85).clamp_(0, 255)
+            result[chunk] = gray_levels if images.dtype == torch.uint8 else (gray_levels / 255).to(images.dtype)
 
     _run_chunks(corrupt_chunk, _chunks(images), device)
     return result

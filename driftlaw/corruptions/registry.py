@@ -101,3 +101,12 @@ def find_corruption(name: str) -> Corruption:
     if name not in _BY_NAME:
         raise unknown_name("corruption", name, list(_BY_NAME))
     return _BY_NAME[name]
+
+
+def find_corruptions(name: str) -> list[Corruption]:
+    """Return the corruptions of a combination such as ``spatter+gaussian_blur``, in order.
+
+    Raises:
+        UsageError: as `find_corruption`.
+    """
+    return [find_corruption(part) for part in (name.split("+") if isinstance(name, str) else [name])]

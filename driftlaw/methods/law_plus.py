@@ -66,6 +66,9 @@ class LawPlus(Adapter, name="law_plus"):
         pixel."""
         tau: NonNegativeFloat = 1.0
         """τ, the exponent of the scaled importance. With 0 all tensors have the same rate."""
+        adapted_share: float = Field(default=0.67, gt=0.0, le=1.0)
+        """Share of the parameter tensors of convolutions and norm layers that is adapted, counted from the input. The
+        layers behind them keep the values of the source model."""
         conv_rate: NonNegativeFloat = 1.0
         """Factor on the rate of convolutions. With 0 only norm layers are adapted."""
         relative: bool = False
@@ -114,8 +117,11 @@ class LawPlus(Adapter, name="law_plus"):
         return {"learning_rate": 2e-3 * 0.5 ** math.log10(classes / 10)}
 
     def configure(self, model: nn.Module) -> None:
-        """Adapt convolutions and norm layers, with batch statistics."""
+        """Adapt convolutions and norm layers, but not those near the output, with batch statistics."""
         adapt_layers(model, ["conv", "norm"] if self.config.conv_rate else ["norm"])
+        trainable = [value for value in model.parameters() if value.requires_grad]
+        for value in trainable[math.ceil(self.config.adapted_share * len(trainable)) :]:
+            value.requires_grad_(False)
         use_batch_stats(model, self.config.stored_stats_weight)
 
     def setup(self, train_data: Any) -> None:

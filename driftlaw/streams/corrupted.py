@@ -147,7 +147,7 @@ class CorruptedStream(Stream):
             derived["archive"] = self._archive_metadata
         if self.encoding is not None:
             derived["encoding"] = self.encoding
-            if "frost" in self.settings.corruptions:  # earlier versions enlarged the photographs for small images
+            if any("frost" in name.split("+") for name in self.settings.corruptions):  # enlarged in earlier versions
                 derived["frost_photographs"] = "full size"
         # Recipes of other streams are the same as in versions without an encoding, sequences and a size.
         new = {name for name in ("sequences", "size") if getattr(self.settings, name) is None}

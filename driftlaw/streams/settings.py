@@ -26,7 +26,7 @@ class StreamSettings(Settings):
     schedule: Literal["continual", "gradual", "reset", "mixed", "recurring", "single"] = "continual"
     """Order of the domains."""
     corruptions: tuple[str, ...] | Literal["benchmark", "held_out", "all"] = "benchmark"
-    """Corruption names, or a group of them. ``clean`` means uncorrupted images."""
+    """Corruption names, or a group of them. ``clean`` means uncorrupted images. ``fog+snow`` applies both."""
     severity: int = Field(default=5, ge=1, le=5)
     """Severity of the corruptions, 1 to 5. The gradual schedule ignores it."""
     rounds: int = Field(default=1, ge=1, le=1_000_000)
@@ -81,8 +81,13 @@ class StreamSettings(Settings):
     def _check_names(cls, value: tuple[str, ...] | Literal["benchmark", "held_out", "all"]) -> tuple[str, ...]:
         if isinstance(value, str):
             return tuple(list_corruptions(value))
-        valid = [*list_corruptions("all"), CLEAN]
-        problems = [str(unknown_name("corruption", name, valid)) for name in value if name not in valid]
+        names = list_corruptions("all")
+        problems = [
+            str(unknown_name("corruption", part, [*names, CLEAN] if part == name else names))
+            for name in value
+            for part in name.split("+")
+            if name != CLEAN and part not in names
+        ]
         if problems or not value:
             raise UsageError("; ".join(problems) or "expected at least one corruption")
         return value

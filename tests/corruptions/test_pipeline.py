@@ -212,3 +212,19 @@ def test_sparse_nested_and_very_short_floats_are_refused(images):
 def test_indices_must_be_integers(images):
     with pytest.raises(UsageError, match="expected integers"):
         corrupt(images[:2], "fog", 1, indices=[0.5, 1.5])
+
+
+@pytest.mark.parametrize("encoding", ["none", "jpeg85"])
+def test_a_combination_applies_corruptions_one_after_the_other(encoding, images):
+    floats = images / 255
+    blurred = corrupt(floats, "gaussian_blur", 4, encoding="none")
+    combined = corrupt(floats, "gaussian_blur+speckle_noise", 4, encoding=encoding)
+    expected = corrupt(blurred, "speckle_noise", 4, encoding=encoding)
+    # The second call of a sequence rounds its float input to multiples of 1/256 of a gray level.
+    assert (combined - expected).abs().max() < (0.01 if encoding == "none" else 20) / 255
+    assert not torch.allclose(combined, corrupt(floats, "speckle_noise+gaussian_blur", 4, encoding=encoding), atol=0.05)
+
+
+def test_an_unknown_part_of_a_combination_is_named(images):
+    with pytest.raises(UsageError, match="Unknown corruption 'frog'"):
+        corrupt(images, "fog+frog", 3)

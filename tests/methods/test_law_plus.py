@@ -20,6 +20,7 @@ INGREDIENTS = [
     {"fisher_every": 2, "fisher_settling": 1, "fisher_decay": 0.5, "clip": 0.3},
     {"anchor": 0.2, "anchor_by_weight": True, "prior_correction": False, "temperature": 1.0},
     {"relative": True, "learning_rate": 5e-3, "conv_rate": 0.1},
+    {"adapted_share": 1.0},
     {"conv_rate": 0.0, "consistency_weight": 0.0, "probability_momentum": 0.5},
     {"momentum": 0.9, "kept_share": 0.3},
     {"momentum": 0.5, "direction": "rms", "relative": True},

@@ -33,6 +33,7 @@ class ReferenceLawPlus:
         self.settings = {
             "learning_rate": 2e-3,
             "tau": 1.0,
+            "adapted_share": 0.67,
             "conv_rate": 1.0,
             "relative": False,
             "direction": "sign",
@@ -62,6 +63,8 @@ class ReferenceLawPlus:
                     self.trainable[f"{module_name}.{name}"] = value
                     factor = self.settings["conv_rate"] if isinstance(module, nn.Conv2d) else 1.0
                     self.rate_factors[f"{module_name}.{name}"] = factor
+        count = math.ceil(self.settings["adapted_share"] * len(self.trainable))
+        self.trainable = dict(list(self.trainable.items())[:count])
         self.source = {name: value.detach().clone() for name, value in self.trainable.items()}
         self.sizes = {name: self._size(value) for name, value in self.source.items()}
         self.diagonal = {name: torch.zeros_like(value) for name, value in self.source.items()}

@@ -465,3 +465,18 @@ def test_image_files_are_decoded_once_for_all_domains(tmp_path, monkeypatch):
     assert sorted(requested) == [0, 1, 2]
     monkeypatch.setattr(image_cache, "CACHE_BYTES", 0)
     assert torch.equal(pixels(make_stream(settings)), first)
+
+
+def test_corruptions_can_be_combined():
+    stream = make_stream("embedded", corruptions=["fog+frost", "clean"], limit=20, batch_size=20)
+    combined, clean = stream
+    assert (combined.domain.name, clean.domain.name) == ("fog+frost", "clean")
+    indices = torch.as_tensor(stream.indices)
+    expected = corrupt((clean.images * 255).round().to(torch.uint8), "fog+frost", 5, indices=indices)
+    assert torch.equal((combined.images * 255).round().to(torch.uint8), expected)
+
+
+@pytest.mark.parametrize("name", ["fog+frog", "clean+fog"])
+def test_an_unknown_part_of_a_combination_is_refused(name):
+    with pytest.raises(UsageError, match=r"Unknown corruption '(frog|clean)'"):
+        make_stream("embedded", corruptions=[name])

@@ -196,8 +196,13 @@ def test_benchmark_corruptions_are_found_in_every_schedule(tmp_path, schedule):
 def test_clean_images_alone_are_an_error_and_a_subset_of_the_held_out_is_not():
     with pytest.raises(UsageError, match="not held-out corruptions"):
         check_held_out(stream_of(plan_tuning("embedded", assignments=["stream.corruptions=clean"])).recipe())
-    for corruptions in ("saturate", '["saturate", "clean"]'):
+    for corruptions in ("saturate", '["saturate", "clean"]', '["saturate+spatter"]'):
         check_held_out(stream_of(plan_tuning("embedded", assignments=[f"stream.corruptions={corruptions}"])).recipe())
+
+
+def test_a_combination_with_a_benchmark_corruption_is_an_error():
+    with pytest.raises(UsageError, match="contains fog, on which results are reported"):
+        check_held_out({"corruptions": ["saturate", "spatter+fog"]})
 
 
 def test_a_record_with_benchmark_corruptions_is_an_error():
