@@ -21,8 +21,9 @@ def blocks(*records):
 
 
 def test_domains_are_compared_with_the_paper():
-    heading, table, lines = blocks(run("source", {"fog": 6.3, "pixelate": -9.0}), run("norm", {"fog": -2.9}))
-    assert heading.endswith("corruption by corruption")
+    heading, table, deviation, lines = blocks(run("source", {"fog": 6.3, "pixelate": -9.0}), run("norm", {"fog": -2.9}))
+    assert heading.endswith("resnet50\\_keras · 1,000 images per corruption")
+    assert deviation == "The standard error of an error on 1,000 images is at most 1.6."
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
     assert rows[0] == ["corruption", "Source", "paper", "difference", "BN-1", "paper", "difference"]
     assert [row[0] for row in rows[2:]] == [name.replace("_", r"\_") for name in CORRUPTIONS]
@@ -35,14 +36,14 @@ def test_domains_are_compared_with_the_paper():
 
 
 def test_another_model_names_the_model_of_the_paper_and_claims_nothing():
-    _, table = blocks(run("source", {}, model=OTHER))
+    _, table, _ = blocks(run("source", {}, model=OTHER))
     assert table.splitlines()[0] == "| corruption | Source | paper, resnet50 | difference |"
 
 
 def test_the_same_run_on_an_archive_is_a_column():
     same = run("source", {"fog": 5.0}, domains=["fog"], archive="theirs")
     fewer_images = run("source", {"fog": 9.0}, domains=["fog"], archive="other", images_per_domain=500)
-    _, table, _ = blocks(run("source", {"fog": 6.3}), same, fewer_images)
+    _, table, *_ = blocks(run("source", {"fog": 6.3}), same, fewer_images)
     lines = table.splitlines()
     assert lines[0] == "| corruption | Source | paper | difference | theirs |"
     assert lines[2 + CORRUPTIONS.index("fog")] == "| fog | 82.2 | 75.9 | +6.3 | 80.9 |"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from driftlaw.reports.format import MISSING, difference_text, error_text, listed, paper_text
@@ -37,8 +38,10 @@ def compare_domains(comparisons: Sequence[Comparison]) -> list[str]:
                 columns = others[line.row.method].values()
                 cells += [error_text(errors[domain]) if domain in errors else MISSING for errors in columns]
             rows.append(cells)
-        blocks.append(f"### {escape(item.table.protocol.name)}, corruption by corruption")
+        images = lines[0].row.first.header["stream"]["images_per_domain"]
+        blocks.append(f"### {escape(item.table.protocol.name)} · {images:,} images per corruption")
         blocks.append(grid(heading, rows, [index == 0 for index in range(len(heading))]))
+        blocks.append(f"The standard error of an error on {images:,} images is at most {50 / math.sqrt(images):.1f}.")
         if item.same_network:
             blocks.append("\n".join(_agreement(line, item.table) for line in lines))
     return blocks
