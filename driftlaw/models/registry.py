@@ -12,6 +12,7 @@ from torch import nn
 from driftlaw._deprecated import renamed_keywords
 from driftlaw.errors import UsageError, unknown_name
 from driftlaw.files import MAX_CLASSES
+from driftlaw.models.efficientnet import EfficientNetLite
 from driftlaw.models.normalize import Normalization, make_normalize
 from driftlaw.models.resnet import BLOCKS, Form, ResNet
 from driftlaw.models.resnext import ResNeXt
@@ -42,6 +43,7 @@ class PublicWeights:
         num_classes: Number of output classes.
         input_size: Side of an image.
         licence: Licence of the published weights.
+        origin: Package that contains them.
         batch_norm_scale: Factor for ``rescale_batch_norm``, which ``load_model`` applies.
     """
 
@@ -52,7 +54,8 @@ class PublicWeights:
     num_classes: int
     input_size: int
     licence: str
-    batch_norm_scale: float
+    origin: str
+    batch_norm_scale: float = 1.0
 
 
 _TABLES = tomllib.loads((PACKAGE / "models" / "registry.toml").read_text(encoding="utf-8"))
@@ -115,6 +118,8 @@ def build_model(name: str, *, num_classes: int, normalize: Normalization | None 
         width = int(match[3]) if match[3] else 64 * int(match[5])
         parameters = _bottleneck_size(BLOCKS[depth], groups, width)
         make = partial(ResNet, depth, groups=groups, width=width)
+    elif name == "efficientnet_lite0":
+        make = EfficientNetLite
     else:
         raise unknown_name("model", name, [info.name for info in _MODELS])
     if depth > MAX_DEPTH or parameters > MAX_PARAMETERS or num_classes > MAX_CLASSES:  # before memory is allocated

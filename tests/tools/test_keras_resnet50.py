@@ -11,7 +11,7 @@ import torch
 from driftlaw.errors import DataError, UsageError
 from driftlaw.models import PUBLIC_WEIGHTS, load_model, verify_weights, weights_sha256
 from tests.tools import keras_package
-from tests.tools.test_npm import client
+from tests.tools.test_packages import client
 from tools import keras_resnet50
 from tools.keras_resnet50 import NAME, convert, fetch_weights, read_archive, to_driftlaw_name
 

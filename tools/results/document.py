@@ -108,6 +108,7 @@ def _outcome(check: ClaimCheck) -> str:
 def _section_blocks(content: SectionContent) -> list[str]:
     section = content.section
     blocks = [f"## {section.title}", *content.notes, *_commands(content), *_paper_remarks(section)]
+    blocks += section.compare(content.comparisons)
     if section.has_tables:
         blocks += [block for item in content.comparisons for block in _table_blocks(item, section.setting)]
     if content.checks:

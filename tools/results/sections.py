@@ -12,6 +12,7 @@ from driftlaw.reports.published import Comparison
 from driftlaw.reports.result_table import ResultTable
 from tools.results import claims, layer_claims, layer_figures, table_figures
 from tools.results.claims import ClaimCheck
+from tools.results.domain_comparison import compare_domains
 from tools.results.layer_profiles import LAYER_IMPORTANCE, LAYER_WEIGHTS, Profile, layer_profiles
 
 CheckClaims = Callable[[Sequence[Comparison]], list[ClaimCheck]]
@@ -30,6 +31,7 @@ class Section:
         tables: tables of the paper to compare with first.
         check: checks the paper's claims.
         draw: draws the figures, each with a suffix for its name.
+        compare: returns Markdown blocks that compare runs and precede the tables.
         has_tables: True if its runs are shown as tables; those for figures about layers are not.
         setting: setting that the section varies; rows are sorted by it.
     """
@@ -41,6 +43,7 @@ class Section:
     tables: tuple[int, ...] = ()
     check: CheckClaims = lambda comparisons: []
     draw: DrawFigures = lambda comparisons: []
+    compare: Callable[[Sequence[Comparison]], list[str]] = lambda comparisons: []
     has_tables: bool = True
     setting: str = ""
 
@@ -185,6 +188,7 @@ SECTIONS = (
     Section("tuning-short", "Settings tuned on a short stream"),
     Section("causes", "Investigation: LAW on CIFAR-100-C compared with the paper"),
     Section("cifar10-c", "Source-free methods on CIFAR-10-C"),
+    Section("imagenet-c", "ImageNet-C as published, corruption by corruption", tables=(1,), compare=compare_domains),
     Section("camvid-half", "Segmentation of CamVid at half resolution"),
     Section("camvid-augmentation", "Photometric and geometric augmentation on CamVid"),
     Section("speed", "Faster steps and their error"),
@@ -198,6 +202,7 @@ OPTIONAL = (
     "tuning-short",
     "causes",
     "cifar10-c",
+    "imagenet-c",
     "camvid-half",
     "camvid-augmentation",
     "speed",
