@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 import driftlaw
 from driftlaw.components.augment import AugmentParams, augment
+from driftlaw.components.parameters import select_parameters
 from driftlaw.methods.law_plus import LawPlus
 from driftlaw.models import build_model
 from driftlaw.profiling import count_flops
 from tests.methods.images import TERMS, batches
 from tests.reference.law_plus import ReferenceLawPlus
-from tests.reference.tolerance import assert_same_sgd_step, assert_same_step
+from tests.reference.tolerance import assert_same_step
 
 INGREDIENTS = [
     {},
     {"loss": "entropy", "weighting": False, "kept_share": 1.0, "symmetric": False, "anchor": 0.0, "tau": 0.6},
     {"fisher_every": 2, "fisher_settling": 1, "fisher_decay": 0.5, "clip": 0.3},
-    {"anchor": 0.2, "anchor_by_weight": True, "prior_correction": False, "temperature": 1.0},
-    {"relative": True, "learning_rate": 5e-3, "conv_rate": 0.1},
-    {"adapted_share": 1.0},
-    {"conv_rate": 0.0, "consistency_weight": 0.0, "probability_momentum": 0.5},
-    {"momentum": 0.9, "kept_share": 0.3},
-    {"momentum": 0.5, "direction": "rms", "relative": True},
+    {"anchor": 0.2, "prior_correction": False, "temperature": 1.0},
+    {"adapted_share": 1.0, "kept_share": 0.3},
+    {"adapted_share": 0.3, "consistency_weight": 0.0, "probability_momentum": 0.5},
 ]
 
 
@@ -41,18 +41,25 @@ def test_steps_equal_the_reference(network, settings):
         )
         assert {name: float(weight) for name, weight in found.items()} == pytest.approx(weights, rel=1e-9, abs=1e-12)
         torch.testing.assert_close(adapter.mean_probabilities, reference.mean_probabilities, rtol=0, atol=1e-12)
-        if settings.get("direction") == "rms":
-            assert_same_sgd_step(adapter.model, reference.model)
-        else:
-            rates = reference.learning_rates
-            assert_same_step(adapter.model, reference.model, reference.gradients, rates, terms=TERMS, lr_rtol=1e-9)
+        rates = reference.learning_rates
+        assert_same_step(adapter.model, reference.model, reference.gradients, rates, terms=TERMS, lr_rtol=1e-9)
 
 
-@pytest.mark.parametrize(("classes", "rate"), [(2, 2e-3), (10, 2e-3), (100, 1e-3), (1000, 5e-4), (20000, 5e-4)])
+@pytest.mark.parametrize(("classes", "rate"), [(2, 4e-3), (10, 4e-3), (100, 1.4e-3), (1000, 5e-4), (20000, 5e-4)])
 def test_the_rate_follows_the_number_of_classes(classes, rate):
     model = build_model("wrn_10_1", num_classes=classes)
-    assert driftlaw.adapt(model, "law_plus").config.learning_rate == pytest.approx(rate)
+    assert driftlaw.adapt(model, "law_plus").config.learning_rate == pytest.approx(rate, rel=0.02)
     assert driftlaw.adapt(model, "law_plus", learning_rate=0.1).config.learning_rate == 0.1
+
+
+def test_layers_near_the_output_are_not_adapted(network):
+    adapter = driftlaw.adapt(network, "law_plus", adapted_share=0.5)
+    for images in batches(2):
+        adapter(images)
+    layers = list(select_parameters(network, ["conv", "norm"]))
+    moved = [n for n in layers if not torch.equal(adapter.model.get_parameter(n), network.get_parameter(n))]
+    assert len(moved) > 2
+    assert set(moved) <= set(layers[: math.ceil(len(layers) / 2)])
 
 
 def test_an_anchor_of_one_returns_to_the_source_model(network):

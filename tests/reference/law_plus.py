@@ -25,19 +25,15 @@ class ReferenceLawPlus:
     The settings have the names of `driftlaw.methods.law_plus.LawPlus.Config`. The test passes in the augmented images.
 
     Attributes:
-        gradients: the gradient, or running mean of gradients, of the last step.
+        gradients: the gradient of the last step.
         learning_rates: the learning rate of every tensor in the last step.
     """
 
     def __init__(self, model: nn.Module, **settings) -> None:
         self.settings = {
-            "learning_rate": 2e-3,
+            "learning_rate": 4e-3,
             "tau": 1.0,
             "adapted_share": 0.67,
-            "conv_rate": 1.0,
-            "relative": False,
-            "direction": "sign",
-            "momentum": 0.0,
             "fisher_decay": 1.0,
             "fisher_every": 10,
             "fisher_settling": 20,
@@ -49,33 +45,23 @@ class ReferenceLawPlus:
             "clip": 0.99,
             "consistency_weight": 1.0,
             "symmetric": True,
-            "anchor": 0.01,
-            "anchor_by_weight": False,
+            "anchor": 0.005,
             "prior_correction": True,
         } | settings
         self.model = with_batch_statistics(model)
-        kinds = (nn.Conv2d, nn.BatchNorm2d) if self.settings["conv_rate"] else (nn.BatchNorm2d,)
         self.trainable: dict[str, nn.Parameter] = {}
-        self.rate_factors: dict[str, float] = {}
         for module_name, module in self.model.named_modules():
-            if isinstance(module, kinds):
+            if isinstance(module, (nn.Conv2d, nn.BatchNorm2d)):
                 for name, value in module.named_parameters(recurse=False):
                     self.trainable[f"{module_name}.{name}"] = value
-                    factor = self.settings["conv_rate"] if isinstance(module, nn.Conv2d) else 1.0
-                    self.rate_factors[f"{module_name}.{name}"] = factor
         count = math.ceil(self.settings["adapted_share"] * len(self.trainable))
         self.trainable = dict(list(self.trainable.items())[:count])
         self.source = {name: value.detach().clone() for name, value in self.trainable.items()}
-        self.sizes = {name: self._size(value) for name, value in self.source.items()}
         self.diagonal = {name: torch.zeros_like(value) for name, value in self.source.items()}
-        self.velocity = {name: torch.zeros_like(value) for name, value in self.source.items()}
         self.mean_probabilities: Tensor | None = None
         self.steps = 0
         self.gradients: GradientHistory = {}
         self.learning_rates: dict[nn.Parameter, float] = {}
-
-    def _size(self, value: Tensor) -> float:
-        return max(math.sqrt(float((value * value).mean())), 1e-3) if self.settings["relative"] else 1.0
 
     def step(self, images: Tensor, augmented: Tensor) -> tuple[Tensor, dict[str, float]]:
         """Predict and update; return the logits and the weight of every tensor."""
@@ -115,7 +101,7 @@ class ReferenceLawPlus:
         return dict(zip(self.trainable, found, strict=True))
 
     def _layer_weights(self) -> dict[str, float]:
-        importance = {name: math.sqrt(float(self.diagonal[name].mean())) * self.sizes[name] for name in self.diagonal}
+        importance = {name: math.sqrt(float(self.diagonal[name].mean())) for name in self.diagonal}
         low, high = min(importance.values()), max(importance.values())
         return {name: ((w - low) / (high - low + 1e-8)) ** self.settings["tau"] for name, w in importance.items()}
 
@@ -139,20 +125,12 @@ class ReferenceLawPlus:
         return total
 
     def _update(self, gradients: dict[str, Tensor], weights: dict[str, float]) -> None:
-        momentum = self.settings["momentum"]
         for name, value in self.trainable.items():
-            self.velocity[name] = momentum * self.velocity[name] + (1 - momentum) * gradients[name]
-            direction = self.velocity[name]
-            self.gradients[value] = [direction]
-            rate = self.settings["learning_rate"] * weights[name] * self.sizes[name] * self.rate_factors[name]
+            gradient, rate = gradients[name], self.settings["learning_rate"] * weights[name]
+            self.gradients[value] = [gradient]
             self.learning_rates[value] = rate
-            if self.settings["direction"] == "sign":  # (7)
-                step = direction / (direction.abs() + 1e-8)
-            else:
-                step = direction / (math.sqrt(float((direction * direction).mean())) + 1e-8)
-            value.data = value.data - rate * step
-            share = self.settings["anchor"] * (1 - weights[name] if self.settings["anchor_by_weight"] else 1.0)
-            value.data = value.data + share * (self.source[name] - value.data)  # (8)
+            value.data = value.data - rate * gradient / (gradient.abs() + 1e-8)  # (7)
+            value.data = value.data + self.settings["anchor"] * (self.source[name] - value.data)  # (8)
 
 
 def _scaled(values: list[float]) -> list[float]:
