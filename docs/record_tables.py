@@ -368,6 +368,71 @@ def method_table(name: str) -> str:
     return markdown_table(("error in %", *(TITLES[method] for method in shown)), rows)
 
 
+LAW_PLUS_VARIANTS = {
+    "learning_rate": "",  # only beside `relative`
+    "adapted_share": "all layers adapted",
+    "tau": "no layer weights",
+    "anchor": "no anchor",
+    "weighting": "no weights of images",
+    "kept_share": "all images kept",
+    "loss": "entropy instead of the soft likelihood ratio",
+    "symmetric": "one-sided consistency",
+    "consistency_weight": "no consistency",
+    "prior_correction": "no prior correction",
+    "fisher_every": "Fisher information on every batch",
+    "conv_rate": "norm layers only",
+    "direction": "steps divided by the root mean square of the gradient",
+    "momentum": "gradients averaged over batches",
+    "anchor_by_weight": "weaker anchor for important tensors",
+    "relative": "rates relative to the size of a tensor",
+}
+"""Rows of the ablation of LAW+ by the setting that differs. The last five settings do not exist any more."""
+
+
+def law_plus_ablation_table() -> str:
+    """Error of LAW+ on held-out streams without one of its ingredients, or with another one."""
+    errors: dict[str, dict[str, float]] = defaultdict(dict)
+    records = load("ablation-law_plus")
+    usual = {
+        key: statistics.mode(json.dumps(record.settings[key]) for record in records) for key in records[0].settings
+    }
+    for record in records:
+        changed = [key for key, value in record.settings.items() if json.dumps(value) != usual[key]]
+        title = max((LAW_PLUS_VARIANTS[key] for key in changed), key=len, default="LAW+")
+        errors[title][record.header["stream"]["schedule"]] = record.mean_error
+    order = ["LAW+", *LAW_PLUS_VARIANTS.values()]
+    rows = [
+        (title, *(f"{found[schedule]:.1f}" for schedule in ("mixed", "recurring")))
+        for title, found in sorted(errors.items(), key=lambda item: order.index(item[0]))
+    ]
+    head = ("error in %", "mixed, held out", "five rounds, held out")
+    return f"{markdown_table(head, rows)}\n\n{_reported('ablation-law_plus')}"
+
+
+def law_plus_streams_table() -> str:
+    """Error of LAW+ and others on held-out streams, on which its settings were selected, and on benchmark streams."""
+    selected = {"adapted_share": 0.67, "learning_rate": 4e-3, "anchor": 0.005}
+    rows = []
+    for title, folder in {
+        "held out, mixed": "tuning-law_plus/mixed",
+        "held out and clean, five rounds": "tuning-law_plus/recurring",
+        "held out and clean, classes in runs": "tuning-law_plus/correlated",
+        "fifteen corruptions, mixed": "law_plus/mixed",
+        "clean": "law_plus/clean",
+    }.items():
+        errors = {
+            record.method: record.mean_error
+            for record in load(folder)
+            if record.method != "law_plus" or all(record.settings[key] == value for key, value in selected.items())
+        }
+        rows.append((title, *(f"{errors[method]:.1f}" for method in LAW_PLUS_PEERS)))
+    head = ("error in %", *(TITLES[method] for method in LAW_PLUS_PEERS))
+    return f"{markdown_table(head, rows)}\n\n{_reported('tuning-law_plus', 'law_plus')}"
+
+
+LAW_PLUS_PEERS = ("source", "norm", "roid", "law", "law_plus")
+
+
 def reliability_table(
     name: str,
     head: Sequence[str],
@@ -716,6 +781,8 @@ TABLES = {
     "camvid-corruptions": functools.partial(camvid_table, "corruptions"),
     "camvid-videos": functools.partial(camvid_table, "videos"),
     "fast": fast_table,
+    "law_plus-ablation": law_plus_ablation_table,
+    "law_plus-streams": law_plus_streams_table,
 }
 
 if __name__ == "__main__":

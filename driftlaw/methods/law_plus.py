@@ -27,16 +27,17 @@ class LawPlus(Adapter, name="law_plus"):
 
     The first two thirds of the convolutions and norm layers are adapted, counted from the input. Updates near the
     output make predictions certain without making them right, and ruin the model if domains are mixed. θˡ is an adapted
-    parameter tensor. y are the logits of a batch x of n images and K classes, p = softmax(y), p̂ those of the augmented
-    images, m the running mean of p, 1/K at first.
+    parameter tensor and sˡ the root mean square of its entries in the source model, so that rates do not depend on the
+    scale of a network. y are the logits of a batch x of n images and K classes, p = softmax(y), p̂ those of the
+    augmented images, m the running mean of p, 1/K at first.
 
         (1)  Iˡ ← γ·Iˡ + mean of (∂ log p(x)/∂θˡ)²     LAW's Fisher information, on every k-th batch
-        (2)  w̄ˡ = ((wˡ − min w)/(max w − min w + ε))^τ  LAW's layer weight, wˡ = √Iˡ
+        (2)  w̄ˡ = ((wˡ − min w)/(max w − min w + ε))^τ  LAW's layer weight, wˡ = sˡ·√Iˡ
         (3)  d = 1 − cos(m, p), c = −H(p)              diversity and certainty, each scaled to [0, 1] over the batch
         (4)  u = exp(d·c/T) for the κ·n images of highest d, and 0 for the others
         (5)  m ← 0.9·m + 0.1·mean p
         (6)  L = Σ u·(SLR(p) + λ·SCE(p, p̂)) / n        soft likelihood ratio; symmetric consistency
-        (7)  θˡ ← θˡ − η·w̄ˡ·g/(|g| + ε), g = ∂L/∂θˡ    LAW's step
+        (7)  θˡ ← θˡ − η·w̄ˡ·sˡ·g/(|g| + ε), g = ∂L/∂θˡ  LAW's step
         (8)  θˡ ← θˡ + α·(θˡ_source − θˡ)               anchor
         (9)  y·K·π̃                                     prior correction, as in ROID
 
@@ -46,7 +47,7 @@ class LawPlus(Adapter, name="law_plus"):
     update. For logits per pixel, (3) to (6) and (9) are of pixels, and all images are augmented.
 
     η, α and the adapted share were selected on recurring, mixed and correlated streams of held-out corruptions with the
-    embedded network. η for more than ten classes is not selected yet.
+    embedded network.
 
     **Differences from the paper:** none; there is no paper.
     """
@@ -56,13 +57,14 @@ class LawPlus(Adapter, name="law_plus"):
     forward_cost, backward_cost = 1.5, 2.8  # half of the images are augmented; scores on every tenth batch
     fisher: Tensor
     mean_probabilities: Tensor
+    scales: Tensor
 
     class Config(AugmentationSettings):
         """Settings of LAW+."""
 
         learning_rate: PositiveFloat | None = None
-        """η, rate of the most important tensor. If None it is 4e-3·(10/K)^0.45: 4e-3, 1.4e-3 and 5e-4 for 10, 100 and
-        1000 classes. It is 3e-5 if the last layer is a convolution, as in networks with logits per pixel."""
+        """η, the change of an entry of the most important tensor in one step, relative to the root mean square of the
+        tensor. Default: 0.03, or 0.001 if the last layer is a convolution, as in networks with logits per pixel."""
         tau: NonNegativeFloat = 1.0
         """τ, the exponent of the scaled importance. With 0 all tensors have the same rate."""
         adapted_share: float = Field(default=0.67, gt=0.0, le=1.0)
@@ -97,11 +99,9 @@ class LawPlus(Adapter, name="law_plus"):
 
     @staticmethod
     def default_settings(model: nn.Module) -> dict[str, Any]:
-        """Return η for the number of classes of a model; 10 if it is unknown."""
-        if isinstance(find_output_layer(model), nn.Conv2d | nn.ConvTranspose2d):
-            return {"learning_rate": 3e-5}  # chosen on CamVid, batches of four frames with the held-out corruptions
-        classes = min(max(num_classes(model) or 10, 10), 1000)
-        return {"learning_rate": 4e-3 * (10 / classes) ** 0.45}
+        """Return η for a model: updates on a few frames must be smaller."""
+        is_dense = isinstance(find_output_layer(model), nn.Conv2d | nn.ConvTranspose2d)
+        return {"learning_rate": 0.001 if is_dense else 0.03}
 
     def configure(self, model: nn.Module) -> None:
         """Adapt convolutions and norm layers, but not those near the output, with batch statistics."""
@@ -112,7 +112,7 @@ class LawPlus(Adapter, name="law_plus"):
         use_batch_stats(model, self.config.stored_stats_weight)
 
     def setup(self, train_data: Any) -> None:
-        """Create the Fisher information, the mean of probabilities and the source parameters."""
+        """Create the Fisher information, the mean of probabilities, the source parameters and their scales."""
         parameters = [value.detach() for value in self.trainable_parameters()]
         sizes = tensor_sizes(parameters)
         self.groups = layer_rates.ParameterGroups(self.trainable_names, sizes, "tensor")
@@ -121,6 +121,8 @@ class LawPlus(Adapter, name="law_plus"):
         self.add_state("mean_probabilities", parameters[0].new_full((classes,), 1 / classes), reduce="mean")
         self.add_parameter_state("source")
         torch._foreach_copy_(self.parameter_state("source"), parameters)
+        # A tensor that starts at 0, such as a shift, must be able to move.
+        self.add_state("scales", mean_squares(parameters, sizes).sqrt().clamp(min=1e-3))
 
     def step_kind(self) -> str:
         """Return ``scored`` if the next step computes the Fisher information, else ``unscored``."""
@@ -142,12 +144,12 @@ class LawPlus(Adapter, name="law_plus"):
         if plan.kind == "scored":
             information = mean_squares(score(logits, parameters), self.groups.sizes)
             self.fisher.mul_(config.fisher_decay).add_(information)  # (1)
-        layer_weights = layer_rates.exponential_min_max(self.fisher.sqrt(), config.tau)  # (2)
+        layer_weights = layer_rates.exponential_min_max(self.scales * self.fisher.sqrt(), config.tau)  # (2)
         loss = self._loss(logits, images, plan)
         update_mean_probabilities(self.mean_probabilities, logits, config.probability_momentum)  # (5)
         gradients = list(torch.autograd.grad(loss, parameters, materialize_grads=True))
         values = [value.detach() for value in parameters]
-        layer_rates.first_adam_step(values, gradients, config.learning_rate * layer_weights)  # (7)
+        layer_rates.first_adam_step(values, gradients, config.learning_rate * layer_weights * self.scales)  # (7)
         torch._foreach_lerp_(values, self.parameter_state("source"), config.anchor)  # (8)
         logits = correct_prior(logits.detach()) if config.prior_correction else logits.detach()  # (9)
         return StepOutput(logits, {"layer_weights": layer_weights})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 import driftlaw
 from driftlaw.components.augment import AugmentParams, augment
 from driftlaw.components.parameters import select_parameters
+from driftlaw.execution.batch_statistics import batch_norm_layers
 from driftlaw.methods.law_plus import LawPlus
 from driftlaw.models import build_model
 from driftlaw.profiling import count_flops
@@ -45,11 +47,25 @@ def test_steps_equal_the_reference(network, settings):
         assert_same_step(adapter.model, reference.model, reference.gradients, rates, terms=TERMS, lr_rtol=1e-9)
 
 
-@pytest.mark.parametrize(("classes", "rate"), [(2, 4e-3), (10, 4e-3), (100, 1.4e-3), (1000, 5e-4), (20000, 5e-4)])
-def test_the_rate_follows_the_number_of_classes(classes, rate):
-    model = build_model("wrn_10_1", num_classes=classes)
-    assert driftlaw.adapt(model, "law_plus").config.learning_rate == pytest.approx(rate, rel=0.02)
-    assert driftlaw.adapt(model, "law_plus", learning_rate=0.1).config.learning_rate == 0.1
+@pytest.mark.parametrize(("model", "rate"), [("wrn_10_1", 0.03), ("fpn_wrn_10_1", 0.001)])
+def test_the_rate_is_lower_for_logits_per_pixel(model, rate):
+    network = build_model(model, num_classes=5)
+    assert driftlaw.adapt(network, "law_plus").config.learning_rate == rate
+    assert driftlaw.adapt(network, "law_plus", learning_rate=0.1).config.learning_rate == 0.1
+
+
+def test_steps_are_relative_to_the_scale_of_the_parameters(network):
+    """Convolutions before BatchNorm can be multiplied by a number without another change of the model."""
+    for layer in batch_norm_layers(network):
+        layer.eps = 1e-12
+    scaled = copy.deepcopy(network)
+    with torch.no_grad():
+        for value in select_parameters(scaled, ["conv"]).values():
+            value.mul_(8)
+    first, second = (driftlaw.adapt(each, "law_plus", statistics="batch", seed=1) for each in (network, scaled))
+    for images in batches(3):
+        # The ε of (7) is not scaled. Steps of absolute size would change the logits by more than 0.01.
+        torch.testing.assert_close(first(images), second(images), rtol=0, atol=1e-4)
 
 
 def test_layers_near_the_output_are_not_adapted(network):

@@ -31,7 +31,7 @@ class ReferenceLawPlus:
 
     def __init__(self, model: nn.Module, **settings) -> None:
         self.settings = {
-            "learning_rate": 4e-3,
+            "learning_rate": 0.03,
             "tau": 1.0,
             "adapted_share": 0.67,
             "fisher_decay": 1.0,
@@ -57,6 +57,7 @@ class ReferenceLawPlus:
         count = math.ceil(self.settings["adapted_share"] * len(self.trainable))
         self.trainable = dict(list(self.trainable.items())[:count])
         self.source = {name: value.detach().clone() for name, value in self.trainable.items()}
+        self.scales = {name: max(math.sqrt(float((value * value).mean())), 1e-3) for name, value in self.source.items()}
         self.diagonal = {name: torch.zeros_like(value) for name, value in self.source.items()}
         self.mean_probabilities: Tensor | None = None
         self.steps = 0
@@ -101,7 +102,7 @@ class ReferenceLawPlus:
         return dict(zip(self.trainable, found, strict=True))
 
     def _layer_weights(self) -> dict[str, float]:
-        importance = {name: math.sqrt(float(self.diagonal[name].mean())) for name in self.diagonal}
+        importance = {name: self.scales[name] * math.sqrt(float(self.diagonal[name].mean())) for name in self.diagonal}
         low, high = min(importance.values()), max(importance.values())
         return {name: ((w - low) / (high - low + 1e-8)) ** self.settings["tau"] for name, w in importance.items()}
 
@@ -126,7 +127,7 @@ class ReferenceLawPlus:
 
     def _update(self, gradients: dict[str, Tensor], weights: dict[str, float]) -> None:
         for name, value in self.trainable.items():
-            gradient, rate = gradients[name], self.settings["learning_rate"] * weights[name]
+            gradient, rate = gradients[name], self.settings["learning_rate"] * weights[name] * self.scales[name]
             self.gradients[value] = [gradient]
             self.learning_rates[value] = rate
             value.data = value.data - rate * gradient / (gradient.abs() + 1e-8)  # (7)
