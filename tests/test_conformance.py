@@ -26,7 +26,7 @@ OTHER_SETTINGS = [
     ("law", {"fisher_every": 2, "fisher_settling": 1, "skip_share": 0.8, "augment_every": 2, "recompute": True}),
     ("law", {"compat": "released_2024", "reduction": "trace"}),
     ("law", {"statistics": "window", "window": 10, "layers": ["conv", "norm", "linear", "head"]}),
-    ("law_plus", {"fisher_every": 2, "fisher_settling": 1, "momentum": 0.9, "anchor_by_weight": True}),
+    ("law_plus", {"fisher_every": 2, "fisher_settling": 1, "adapted_share": 1.0}),
     ("tent", {"statistics": "window", "window": 10, "minimum_batch": 3}),
     ("norm", {"statistics": "mixed", "source_share": 0.3}),
     ("cotta", {"optimizer": "sgd", "symmetric": True, "augmentations": 2}),

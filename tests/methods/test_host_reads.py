@@ -35,7 +35,7 @@ class RecordReads(TorchDispatchMode):
         ("lame", {}),
         ("lame", {"affinity": "knn"}),
         ("law_plus", {}),
-        ("law_plus", {"relative": True, "direction": "rms", "momentum": 0.9, "anchor_by_weight": True}),
+        ("law_plus", {"loss": "entropy", "symmetric": False, "weighting": False}),
     ],
     ids=str,
 )

@@ -64,7 +64,7 @@ def test_steps_are_relative_to_the_scale_of_the_parameters(network):
             value.mul_(8)
     first, second = (driftlaw.adapt(each, "law_plus", statistics="batch", seed=1) for each in (network, scaled))
     for images in batches(3):
-        # The ε of (7) is not scaled. Steps of absolute size would change the logits by more than 0.01.
+        # Not equal, because the ε of (7) is not scaled.
         torch.testing.assert_close(first(images), second(images), rtol=0, atol=1e-4)
 
 
