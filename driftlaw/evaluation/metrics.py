@@ -100,7 +100,7 @@ class OnlineMetrics:
         if not is_stored or sum("frame" in line for line in lines) >= MAX_FRAMES:
             return {}
         assert batch.labels is not None
-        image = self.adapter.inputs.to_unit(images[:1], self.adapter.model, check_dtype=False, check_values=False)[0]
+        image = self.adapter.inputs.to_unit(images[:1], self.adapter.model, check_values=False)[0]
         return {"frame": encode_frame(image, logits[0], batch.labels[0], self.ignore_index)}
 
     def with_domain_ends(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, bool]]:
