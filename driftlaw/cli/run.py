@@ -107,7 +107,7 @@ def run(
     )
     records, failed = [], []
     with progress_bar() as bar:
-        progress = RunProgress(bar, specs)
+        progress = RunProgress(bar, specs, lambda spec: spec.step_cost)
         if on:
             results = run_all(specs, options, progress, on=on)
             records = [read_record(result.record) for result in results if result.record]
