@@ -45,8 +45,6 @@ else:
 __all__ = ["AdapterPool", "Client", "adapt", "corrupt", "list_corruptions", "list_methods", "load_model"]
 __all__ += ["make_stream", "run"]
 
-_deprecated.install()
-
 
 @_deprecated.renamed_keywords(source="train_data")
 def adapt(

@@ -68,7 +68,7 @@ def suggest(name: str, valid: Iterable[str]) -> str:
     >>> suggest("fogg", ["fog", "frost"])
     "Did you mean 'fog'? "
     """
-    nearest = difflib.get_close_matches(name.lower(), list(valid), n=1, cutoff=0.4)
+    nearest = difflib.get_close_matches(name.lower(), list(valid), n=1)
     return f"Did you mean '{nearest[0]}'? " if nearest else ""
 
 

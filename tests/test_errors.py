@@ -35,6 +35,7 @@ def test_the_nearest_name_is_suggested(typed, meant):
 def test_nothing_is_suggested_if_no_name_is_close():
     assert suggest("zzz", ["fog", "frost"]) == ""
     assert suggest("fog", []) == ""
+    assert suggest("tau", ["capture", "statistics"]) == suggest("device", ["detach_target"]) == ""  # not close
 
 
 def test_unknown_name_error_lists_all_valid_names():

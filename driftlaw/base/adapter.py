@@ -15,7 +15,7 @@ from driftlaw.base.group import join_group
 from driftlaw.base.inputs import InputConverter
 from driftlaw.base.model_copy import CLASSIFICATION_ONLY, check_head, copy_model, unwrap_model
 from driftlaw.base.outputs import like_model_output, model_keywords, split_keywords, to_given_dtype
-from driftlaw.base.registry import refuse_old_hooks, register
+from driftlaw.base.registry import register
 from driftlaw.base.safe_steps import SafeSteps
 from driftlaw.base.small_batches import make_window
 from driftlaw.base.state import snapshot
@@ -74,7 +74,6 @@ class Adapter(SafeSteps, ABC):
 
     def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        refuse_old_hooks(cls)
         if name is not None:
             cls.name = name
             cls.title = vars(cls).get("title", name)

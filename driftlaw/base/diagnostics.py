@@ -64,9 +64,11 @@ def relative_distances(initial: Sequence[Tensor], current: Sequence[Tensor]) -> 
     """Return ‖θ − θ₀‖ / ‖θ₀‖ of every tensor, in float64; NaN or infinite if θ₀ is zero.
 
     Args:
-        initial: tensors θ₀ of the source model, at least one.
+        initial: tensors θ₀ of the source model.
         current: tensors θ now, in the same order.
     """
+    if not initial:
+        return torch.empty(0)
     norms = [value.double().norm() for value in initial]
     distances = [(now.detach().double() - then.double()).norm() for then, now in zip(initial, current, strict=True)]
     return torch.stack(distances) / torch.stack(norms)

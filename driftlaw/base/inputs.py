@@ -36,13 +36,14 @@ class InputConverter:
         self.wait_for_values = False  # several ranks must find the same problems at the same step
         self._range_check = RangeCheck()
 
-    def to_unit(self, images: Any, model: nn.Module, *, check_dtype: bool = True, check_values: bool = True) -> Tensor:
+    def to_unit(self, images: Any, model: nn.Module, *, check_values: bool = True) -> Tensor:
         """Return images in [0, 1]; bytes are divided by 255, normalised images are multiplied by std plus mean.
+
+        The result has the dtype of the model.
 
         Args:
             images: what the caller passed.
             model: the model, with the buffers of ``normalize_inputs`` if ``mean`` and ``std`` are given.
-            check_dtype: whether images must have the dtype of the model.
             check_values: whether all pixels must be in range; see ``usable``.
 
         Raises:
@@ -55,21 +56,15 @@ class InputConverter:
         dtype = next((value.dtype for value in model.parameters() if value.is_floating_point()), None)
         problems = _shape_problems(images, model)
         if images.dtype != torch.uint8 and not images.is_floating_point():
-            problems.append(f"dtype {images.dtype}: expected floats, or bytes (torch.uint8) from 0 to 255")
+            problems.append(f"dtype {images.dtype}: expected floats, or bytes from 0 to 255, images.to(torch.uint8)")
         channels = len(self.mean_std[0]) if self.mean_std else 1
         if not problems and channels not in (1, images.shape[1]):
             problems = [f"channels: found {images.shape[1]}, but mean and std have {channels} numbers"]
         if images.dtype == torch.uint8 and not problems:
             return images.to(dtype or torch.get_default_dtype()).div(255)
-        given = getattr(model, GIVEN_DTYPE, None)
-        is_other = check_dtype and dtype is not None and images.dtype not in (dtype, given)
-        if not problems and is_other and not torch.is_autocast_enabled(images.device.type):
-            problems = [
-                f"dtype {images.dtype}: the model computes in {given or dtype}; use images.to({given or dtype})"
-            ]
         if problems := problems or (self._range_check.problems(images, self) if check_values else []):
             raise combined_error(HEADING, problems)
-        unit: Tensor = images.to(dtype or images.dtype) if check_dtype else images
+        unit: Tensor = images.to(dtype or images.dtype)
         if not self.normalized:
             return unit
         mean, std = (getattr(model, name).to(unit) for name in INPUT_BUFFERS)
@@ -131,6 +126,8 @@ def _describe_batch(batch: Any) -> str:
         keys = [key for key, value in batch.items() if isinstance(value, Tensor) and value.ndim == 4] or list(batch)
         return f"{found} with the keys {', '.join(map(str, batch))}. Pass batch[{keys[0]!r}]." if keys else f"{found}."
     if isinstance(batch, list | tuple) and batch:
+        if all(isinstance(item, Image) for item in batch):
+            return f"{found} of {len(batch)} PIL images. Pass a tensor of shape (n, channels, height, width)."
         same = len(batch) > 1 and all(isinstance(item, Tensor) and item.ndim == 3 for item in batch)
         return f"{found} of {len(batch)} items. Pass {'torch.stack(batch)' if same else 'batch[0]'}."
     if isinstance(batch, np.ndarray):
@@ -138,7 +135,7 @@ def _describe_batch(batch: Any) -> str:
         return f"{found} of shape {batch.shape}. Pass torch.from_numpy(images){order.get(batch.ndim, '')}."
     if isinstance(batch, Image):
         return f"{found}. Pass torch.from_numpy(numpy.array(image)).permute(2, 0, 1).unsqueeze(0)."
-    return f"{found}. Convert it with torch.as_tensor(images)."
+    return f"{found}. Pass a tensor of shape (n, channels, height, width)."
 
 
 def _shape_problems(images: Tensor, model: nn.Module) -> list[str]:
@@ -225,7 +222,8 @@ def translate_errors(images: Tensor, model: nn.Module, method: str) -> Iterator[
             ) from error
         first = first_convolution(model)
         channels = images.shape[1]
-        if first is None or "channels" not in str(error) or channels == first.in_channels:
+        about_channels = "channels" in str(error) or "at non-singleton dimension 1" in str(error)
+        if first is None or not about_channels or channels == first.in_channels:
             raise
         hint = "; for grayscale use images.expand(-1, 3, -1, -1)" if (channels, first.in_channels) == (1, 3) else ""
         problem = f"channels: found {channels}, the model's first convolution expects {first.in_channels}{hint}"

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from driftlaw.base.small_batches import BatchStatsSettings
-from driftlaw.errors import UsageError, unknown_name
+from driftlaw.errors import unknown_name
 from driftlaw.settings import merge, parse
 
 if TYPE_CHECKING:
     from driftlaw.base.adapter import Adapter
 
 _methods: dict[str, type[Adapter]] = {}
-_OLD_HOOKS = {"prepare": "configure", "build": "setup", "adapt": "draw and update", "answer": "forward_logits"}
 
 
 def register(name: str, kind: type[Adapter]) -> None:
@@ -26,17 +25,6 @@ def register(name: str, kind: type[Adapter]) -> None:
 def registered_methods() -> dict[str, type[Adapter]]:
     """Return the methods that have been imported so far, by name."""
     return _methods
-
-
-def refuse_old_hooks(kind: type[Adapter]) -> None:
-    """Raise if a method is written for the hooks of version 0.1."""
-    old = [name for name in _OLD_HOOKS if name in vars(kind)]
-    if "adapt" in old or (old and getattr(kind.update, "__isabstractmethod__", False)):
-        renamed = ", ".join(f"{name} -> {_OLD_HOOKS[name]}" for name in old)
-        raise UsageError(
-            f"{kind.__name__} defines hooks of driftlaw 0.1 ({renamed}). Rename them as the migration guide in "
-            "CHANGELOG.md shows."
-        )
 
 
 def preset_settings(tables: Mapping[str, Any], method: str) -> dict[str, Any]:

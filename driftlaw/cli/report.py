@@ -43,7 +43,7 @@ def report(
         str | None,
         typer.Option(
             help="Additional metrics, comma-separated: error, miou, ece, clean, first_round, last_round, worst, "
-            "recovery, drift, agreement, ms, flops."
+            "recovery, drift, agreement, ms, flops (default for html and md: those of `driftlaw run --metrics`)."
         ),
     ] = None,
     compare: Annotated[

@@ -107,7 +107,7 @@ def run(
     )
     records, failed = [], []
     with progress_bar() as bar:
-        progress = RunProgress(bar, specs)
+        progress = RunProgress(bar, specs, lambda spec: spec.step_cost)
         if on:
             results = run_all(specs, options, progress, on=on)
             records = [read_record(result.record) for result in results if result.record]
@@ -163,10 +163,9 @@ def print_table(records: Sequence[RunRecord]) -> None:
     from rich.console import Console
 
     from driftlaw.reports import render_terminal
-    from driftlaw.reports.columns import COLUMN_FOR_METRIC
+    from driftlaw.reports.columns import measured_columns
 
-    measured = {name for record in records for name in record.metrics}
-    columns = [column for name, column in COLUMN_FOR_METRIC.items() if name in measured]
+    columns = measured_columns(records)
     Console().print(render_terminal(records, ("error", *columns, "ms", "flops") if columns else ()))
     print_folders(records)
 

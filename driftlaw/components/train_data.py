@@ -31,8 +31,8 @@ class TrainData:
         missing = [name for name in REQUIRED_ATTRIBUTES if not hasattr(images, name)]
         if missing:
             raise UsageError(
-                f"train_data is a {type(images).__name__} without {', '.join(missing)}. Expected a labelled dataset, "
-                "for example driftlaw.datasets.load_dataset('cifar10', split='train')."
+                f"train_data is a {type(images).__name__} without {', '.join(missing)}. Expected a torch Dataset of "
+                "(image, label), such as loader.dataset, or driftlaw.datasets.load_dataset('cifar10', split='train')."
             )
         if len(images) == 0:
             raise UsageError("train_data contains no images. Pass the data that the model was trained on.")

@@ -10,9 +10,9 @@ from driftlaw.records.jsonl import Line
 
 def count_forward(adapter: Adapter, images: Tensor) -> tuple[Tensor, int]:
     """Return the logits of an adapter's model and the FLOPs of the forward pass."""
-    dtype = next(adapter.model.parameters()).dtype
+    unit = adapter.inputs.to_unit(images, adapter.model, check_values=False)
     with torch.no_grad(), adapter.eager():
-        return count_flops(lambda: adapter.model(images.to(dtype)))
+        return count_flops(lambda: adapter.model(unit))
 
 
 def count_cost(adapter: Adapter, images: Tensor, *, is_first: bool) -> Line:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from driftlaw.base import Adapter, Batch, Monitor, Stream
-from driftlaw.base.diagnostics import diagnostics_to_json, relative_distances
+from driftlaw.base.diagnostics import diagnostics_to_json
 from driftlaw.errors import UsageError, unknown_name
 from driftlaw.evaluation.frames import LONGEST_SIDE, MAX_FRAMES, encode_frame
 from driftlaw.evaluation.predictions import IGNORE_INDEX, compare, labelled_pixels
@@ -54,14 +54,10 @@ class OnlineMetrics:
                     "Give the stream a method clean(limit) that returns a stream of clean images, or omit the metric."
                 )
             self.clean = stream.clean(CLEAN_IMAGES)
-        self.initial: dict[str, Tensor] = {}
-        if "drift" in self.names:
-            parameters = adapter.model.named_parameters()
-            self.initial = {name: value.detach().clone() for name, value in parameters if value.requires_grad}
 
     def header(self) -> Line:
         """Return the metrics' part of the record's header, empty if there are none."""
-        at_most, tensors = {"at_most": CLEAN_IMAGES}, {"tensors": list(self.initial)}
+        at_most, tensors = {"at_most": CLEAN_IMAGES}, {"tensors": self.adapter.trainable_names}
         parts: dict[str, Line] = {"calibration": {"bins": BINS}, "forgetting": at_most, "drift": tensors}
         parts["agreement"] = asdict(self.adapter.monitor)
         parts["frames"] = {"at_most": MAX_FRAMES, "longest_side": LONGEST_SIDE}
@@ -100,7 +96,7 @@ class OnlineMetrics:
         if not is_stored or sum("frame" in line for line in lines) >= MAX_FRAMES:
             return {}
         assert batch.labels is not None
-        image = self.adapter.inputs.to_unit(images[:1], self.adapter.model, check_dtype=False, check_values=False)[0]
+        image = self.adapter.inputs.to_unit(images[:1], self.adapter.model, check_values=False)[0]
         return {"frame": encode_frame(image, logits[0], batch.labels[0], self.ignore_index)}
 
     def with_domain_ends(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, bool]]:
@@ -119,10 +115,7 @@ class OnlineMetrics:
         """Return the drift of every adapted tensor if the domain has ended, else nothing."""
         if not ended or "drift" not in self.names:
             return {}
-        if not self.initial:
-            return {"drift": []}
-        current = [self.adapter.model.get_parameter(name) for name in self.initial]
-        return diagnostics_to_json({"drift": relative_distances(list(self.initial.values()), current)})
+        return diagnostics_to_json({"drift": self.adapter.layer_distances()})
 
     def before_stream(self) -> Line:
         """Return the part of the first batch line: errors on clean images before adaptation."""

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.torch_version import TorchVersion
 
-from driftlaw.errors import warn_user
+from driftlaw.errors import UsageError, warn_user
 
 WEIGHTS_AS_INPUTS = TorchVersion(torch.__version__) >= "2.5"  # earlier, compiled networks kept their first weights
 CPP_WRAPPER = "2.13"  # the first torch that was seen to compile both passes of a network without Python around them
@@ -41,6 +41,8 @@ def run_eagerly(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if getattr(torch.compiler, "is_exporting", lambda: False)():  # torch 2.7 and later
+            raise UsageError("An adapter updates itself and cannot be exported. Use driftlaw.export.export_adapter.")
         if torch.compiler.is_compiling():  # torch.compiler.disable takes a second to import
             return torch.compiler.disable(function)(*args, **kwargs)  # type: ignore[no-any-return]
         return function(*args, **kwargs)

@@ -7,7 +7,6 @@ from pathlib import Path
 from driftlaw.datasets import load_dataset
 from driftlaw.errors import DriftlawError
 from driftlaw.experiments.run_spec import RunSpec
-from driftlaw.methods import registered_methods
 from driftlaw.models import load_model, weights_sha256
 from driftlaw.records.jsonl import content_hash
 from driftlaw.streams import make_stream
@@ -96,5 +95,4 @@ class AssetInventory:
 
     def cost(self, spec: RunSpec) -> float:
         """Return the estimated cost of a run, in forward passes of one image."""
-        method = registered_methods()[spec.method]
-        return self.stream(spec).images * (method.forward_cost + method.backward_cost)
+        return self.stream(spec).images * spec.step_cost

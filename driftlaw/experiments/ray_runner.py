@@ -204,9 +204,7 @@ class RayRunner:
         import ray
 
         with self._lock:
-            kinds = {cell.spec.method: registered_methods()[cell.spec.method] for cell in self._queued}
-            cost = {name: kind.forward_cost + kind.backward_cost for name, kind in kinds.items()}
-            waiting = sorted(self._queued, key=lambda cell: -cost[cell.spec.method])  # the first one is measured
+            waiting = sorted(self._queued, key=lambda cell: -cell.spec.step_cost)  # the first one is measured
             memory = [node.get("memory", 0) for node in ray_cluster.resources()] if waiting else []
             for cell in waiting:
                 spec, needs = cell.spec, dict(cell.base_needs)
@@ -216,7 +214,7 @@ class RayRunner:
                 elif any(other.spec.preset == spec.preset for other in self._active.values()):
                     continue  # until the first one has been measured
                 method = method_file(spec)
-                name = f"{method}:{kinds[spec.method].__name__}" if method else ""
+                name = f"{method}:{registered_methods()[spec.method].__name__}" if method else ""
                 more = (torch.get_num_threads(), os.getcwd(), name, cell.saved_files(), cell.sent, self._events)
                 task = ray.remote(execute).options(max_retries=0, name="driftlaw", **needs)
                 cell.reference, cell.node = task.remote(spec, cell.options, *more), ""

@@ -69,6 +69,12 @@ class RunSpec:
         return registered_methods()[self.method].needs_train_data
 
     @property
+    def step_cost(self) -> float:
+        """Cost of a step of the method, in forward passes."""
+        method = registered_methods()[self.method]
+        return method.forward_cost + method.backward_cost
+
+    @property
     def train_dataset(self) -> str:
         """Dataset whose train split is the training data. For a corrupted archive this is the clean dataset."""
         name = self.train_data or self.stream.get("dataset", StreamSettings().dataset)
@@ -181,12 +187,9 @@ def plan_run(
     chosen = chosen or valid
     for name, value in changes.items():
         if not isinstance(value, dict):
-            kinds = {method: registered_methods()[method].Config for method in chosen if method in valid}
-            owners = [
-                owner
-                for owner, kind in ({"stream": StreamSettings} | kinds).items()
-                if ALIASES.get(name, name) in kind.model_fields
-            ]
+            kinds = {"stream": StreamSettings} | {method: registered_methods()[method].Config for method in valid}
+            known = [owner for owner in kinds if ALIASES.get(name, name) in kinds[owner].model_fields]
+            owners = [owner for owner in known if owner in ("stream", *chosen)] or known
             written = " or ".join(f"{owner}.{name}={value}" for owner in owners[:4]) or f"{name}.SETTING={value}"
             raise UsageError(f"--set {name}={value} does not say which setting of which part. Write {written}.")
     preset_stream = tables.get("stream", {}) if data is None else own_data_settings(os.fspath(data))
@@ -215,6 +218,11 @@ def plan_run(
     for name in [*chosen, *changes]:
         if name not in valid:
             raise unknown_name("method", name, valid if name in chosen else [*valid, "step", "stream", "model"])
+    for name in [name for name in changes if name not in chosen]:
+        raise UsageError(
+            f"--set {name}.{next(iter(changes[name]))} has no effect, because {name} is not run. Runs: "
+            f"{', '.join(chosen)}. Add {name} to --methods, or omit the setting."
+        )
     name = Path(preset or "defaults").stem
     if data is not None:  # such as 'photos' or '000..049'
         name = re.sub(r"[{},|]+", "-", Path(data).resolve().name.removesuffix(".tar")).strip("-")

@@ -91,7 +91,7 @@ def export_adapter(
     like = next(adapter.model.parameters())
     window = adapter.window
     if calibration_images is not None:
-        images = adapter.inputs.to_unit(calibration_images, adapter.model, check_dtype=False)
+        images = adapter.inputs.to_unit(calibration_images, adapter.model)
     elif window is not None and window.filled:
         images = window.recent
     else:
@@ -129,8 +129,8 @@ def export_model(
         statistics: ``calibration`` computes BatchNorm statistics from the images, ``stored`` keeps the model's.
         metadata: additional plain data to store in the file.
     """
-    images = InputConverter().to_unit(images, model, check_dtype=False)
     model = copy_model(model)
+    images = InputConverter().to_unit(images, model)
     if statistics == "calibration":
         use_batch_stats(model)
     return _export(model, Path(path), images, statistics, {"method": None, "steps": 0} | dict(metadata or {}))

@@ -213,7 +213,7 @@ class Guard:
         stored = adapter.source_logits(images)
         batch = adapter.source_logits(images, batch_share=1.0) if adapter.uses_batch_statistics() else None
         is_weight = [not name.endswith("bias") for name in adapter.trainable_names]  # a bias may be near 0 at first
-        distances = adapter.layer_distances()[is_weight] if any(is_weight) else logits.new_zeros(0)
+        distances = adapter.layer_distances()[is_weight]
         check = compare(logits, stored, batch, distances)
         check = check._replace(skew=check.skew - self.base_skew)
         self.checks, self.signals = [*self.checks, check][-CHECKS:], []

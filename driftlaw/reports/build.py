@@ -8,7 +8,7 @@ from typing import cast
 from driftlaw.errors import UsageError, unknown_name
 from driftlaw.records import RunRecord
 from driftlaw.reports import contents
-from driftlaw.reports.columns import describe_columns
+from driftlaw.reports.columns import describe_columns, measured_columns
 from driftlaw.reports.document import Block, Document, Figure, Note, Samples, Section, printable_parts
 from driftlaw.reports.format import LABELS, listed, short_name
 from driftlaw.reports.published import COMPARISONS, compare_with_paper
@@ -51,7 +51,8 @@ def build_report(
             a table of its own.
         format: One of ``FORMATS``.
         command: Command line that generates the report; it is printed in the report.
-        columns: Names of optional columns (``driftlaw.reports.columns.COLUMNS``); not for ``latex`` and ``brief``.
+        columns: Names of optional columns (``driftlaw.reports.columns.COLUMNS``); not for ``latex`` and ``brief``. If
+            empty, ``html`` and ``md`` show the metrics that were measured.
         compare: ``paper`` to show published results next to ours, in the formats of ``COMPARISON_FORMATS``.
         samples: Images for a page, as PNG files by protocol key and name of the domain.
 
@@ -135,7 +136,10 @@ def build_document(
         summary, protocol = Note(contents.summarize(table), "summary"), contents.protocol_note(table)
         warnings = [Note(note, "warning") for note in table.notes]
         paper_line = [Note(comparison.line, "caption")] if comparison else []
-        metrics = [Note(describe_columns(table, columns), "caption")] if columns else []
+        shown = columns
+        if not columns and format in ("html", "md"):
+            shown = measured_columns(record for row in table.rows for record in row.records)
+        metrics = [Note(describe_columns(table, shown), "caption")] if shown else []
         iou = contents.iou_tables(table)
         blocks: list[Block] = [summary, *warnings]
         parts: dict[str, list[Block]] = {}
@@ -163,7 +167,7 @@ def build_document(
             captions = [Note(text, "caption") for text in (key_line, differences) if text and has_errors]
             parts["Error by domain"] = [contents.errors_table(table), *captions, protocol]
             parts["Intersection over union"] = [block for pair in iou for block in pair]
-            parts["Additional metrics"] = [contents.metrics_table(table, columns), *metrics] if columns else []
+            parts["Additional metrics"] = [contents.metrics_table(table, shown), *metrics] if shown else []
             cost: list[Block] = [contents.costs_table(table), Note(contents.COST_KEY, "caption")]
             parts |= _page_parts(table, cost) if format == "html" else {"Cost": cost}
             if format == "html" and (images := (samples or {}).get(table.protocol.key)):

@@ -1,7 +1,7 @@
 """Optional columns of a report: calibration, forgetting, rounds, worst window, recovery, drift, agreement, cost."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -64,6 +64,12 @@ def parse_columns(text: str | None) -> tuple[str, ...]:
         if name not in COLUMNS:
             raise unknown_name("column", name, list(COLUMNS))
     return names
+
+
+def measured_columns(records: Iterable[RunRecord]) -> tuple[str, ...]:
+    """Return the columns of the metrics that were measured in addition to error and cost, in the order of a table."""
+    measured = {name for record in records for name in record.metrics}
+    return tuple(column for name, column in COLUMN_FOR_METRIC.items() if name in measured)
 
 
 def column_values(row: ResultRow, name: str) -> list[float]:

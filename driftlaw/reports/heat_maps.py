@@ -27,8 +27,8 @@ def draw_layer_weights(row: ResultRow) -> Figure | None:
         return None
     svg, weights, names = heat_map
     caption = (
-        f"{row.label}, seed {row.first.seed}: weight of each of its {len(names)} layers, from input to output, per "
-        f"step. Over the whole stream, the median weight is {np.median(weights):.3f}, and "
+        f"{row.label}, seed {row.first.seed}: weight of each of its {len(names)} parameter groups, from input to "
+        f"output, per step. Over the whole stream, the median weight is {np.median(weights):.3f}, and "
         f"{100 * np.mean(weights > 0.5):.0f} % of the weights are above 0.5."
     )
     top = ", ".join(names[index] for index in np.argsort(-weights.mean(axis=1), kind="stable")[:3])

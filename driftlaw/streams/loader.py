@@ -160,8 +160,9 @@ def split_batch(batch: Any, index: int) -> tuple[Tensor, Tensor | None]:
     if not isinstance(images, Tensor) or images.is_nested or images.layout != torch.strided:
         found = f"{images.layout} tensor" if isinstance(images, Tensor) else type(images).__name__
         raise UsageError(
-            f"Batch {index} is a {type(batch).__name__} whose images are a {found}; expected a dense tensor "
-            "(n, c, h, w), alone, as the first element of a tuple, or in a dict."
+            f"Batch {index} is a {type(batch).__name__}, in which driftlaw found {found} instead of images. Expected a "
+            "dense tensor (n, c, h, w), alone, as the first element of a tuple, or in a dict. A list of PIL images or "
+            "of (image, label) needs a collate_fn; make_stream(dataset) has one."
         )
     if images.ndim != 4 or len(images) == 0:
         raise UsageError(
@@ -172,9 +173,7 @@ def split_batch(batch: Any, index: int) -> tuple[Tensor, Tensor | None]:
 
 
 def _check_labels(given: Any, count: int, index: int) -> Tensor:
-    expected = (
-        f"expected {count} integers from 0, or {count} label maps. Without labels, let the loader return (images,)."
-    )
+    expected = f"expected an integer from 0, or a label map, for each of {count}. Without labels, return (images,)."
     try:
         labels: Tensor = torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError) as error:

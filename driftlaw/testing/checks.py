@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import driftlaw.methods  # noqa: F401  (registers the methods, so that they are found by name)
-from driftlaw import _deprecated
 from driftlaw.base.find_method import Method
 from driftlaw.errors import unknown_name
 from driftlaw.testing import outputs, side_effects, state
@@ -92,7 +91,7 @@ def check_method(
     Args:
         method: the class, a name of ``list_methods()``, or the path of a .py file that defines one method.
         settings: the method's settings; defaults for those not given.
-        only: names of the checks to run, as in version 0.2 or 0.1; all if empty.
+        only: names of the checks to run; all if empty.
 
     Raises:
         UsageError: the method or a check does not exist, or the settings are invalid.
@@ -100,13 +99,12 @@ def check_method(
     >>> check_method("tent", {"learning_rate": 1e-4}, only=["seed_determines_result"])[0].passed
     True
     """
-    names = {_deprecated.new_name(name) for name in only}
     valid = [check.__name__ for check in CHECKS]
-    for name in sorted(names.difference(valid)):
+    for name in sorted(set(only).difference(valid)):
         raise unknown_name("check", name, valid)
     under_test = MethodUnderTest.create(method, settings)
     results = []
-    for check in [check for check in CHECKS if not names or check.__name__ in names]:
+    for check in [check for check in CHECKS if not only or check.__name__ in only]:
         start, reason = time.perf_counter(), ""
         try:
             check(under_test.kind, under_test.config.model_dump())

@@ -30,7 +30,7 @@ normalize = Normalize(MEAN, STD)
         (make_images()[0].movedim(0, -1), r"for a single image use images.permute\(2, 0, 1\).unsqueeze\(0\)"),
         (make_images().movedim(1, -1), r"shape \(8, 16, 16, 3\).*use images.permute\(0, 3, 1, 2\)"),
         (make_images()[None], r"shape \(1, 8, 3, 16, 16\): expected \(n, channels, height, width\)$"),
-        ((make_images() * 255).int(), r"dtype torch.int32: expected floats, or bytes \(torch.uint8\)"),
+        ((make_images() * 255).int(), r"torch.int32: expected floats, or bytes from 0 to 255, images.to"),
         (make_images() * 255, "expected .0, 1.; divide by 255"),
         (
             make_images() * 2 - 1,
@@ -51,8 +51,7 @@ normalize = Normalize(MEAN, STD)
         (list(make_images()), r"found list of 8 items. Pass torch.stack\(batch\)\."),
         ({"labels": torch.zeros(8), "pixel_values": make_images()}, r"Pass batch\['pixel_values'\]\."),
         (None, "found NoneType"),
-        (make_images().double(), "the model computes in torch.float32"),
-        (make_images().half(), "the model computes in torch.float32"),
+        ([Image.new("RGB", (16, 16))] * 2, r"found list of 2 PIL images. Pass a tensor of shape \(n, channels"),
         (make_images().to_sparse(), "sparse, nested or meta"),
         (torch.nested.nested_tensor(list(make_images())), "sparse, nested or meta"),
         (make_images().to("meta"), "sparse, nested or meta"),
@@ -64,6 +63,21 @@ def test_wrong_images_are_refused_with_a_remedy(adapter, images, message):
         with pytest.raises(UsageError, match=message):
             call(images)
     assert differences(before, state_of(adapter)) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("guard", [False, True])
+def test_images_of_another_float_dtype_are_converted(dtype, guard):
+    """Datasets made with numpy have float64 images; run() accepts them, too."""
+    one, other = (driftlaw.adapt(tiny_model(), "tent", guard=guard) for _ in range(2))
+    images = make_images(dtype=dtype)
+    assert torch.equal(one(images), other(images.float()))
+    assert torch.equal(one.predict(images), other.predict(images.float()))
+
+
+def test_a_wrong_number_of_channels_is_named_behind_a_normalisation():
+    with pytest.raises(UsageError, match="channels: found 4, the model's first convolution expects 3"):
+        driftlaw.adapt(nn.Sequential(Normalize(MEAN, STD), tiny_model()), "tent")(torch.rand(8, 4, 16, 16))
 
 
 def test_all_problems_are_listed(adapter):

@@ -65,24 +65,6 @@ def test_a_class_without_update_is_abstract():
         NoUpdate(small_model())
 
 
-def test_a_method_with_old_hooks_is_refused_with_the_new_names():
-    with pytest.raises(UsageError, match=r"prepare -> configure, adapt -> draw and update.*migration guide"):
-
-        class Old(Adapter, name="old"):
-            def prepare(self, model): ...
-
-            def adapt(self, images): ...
-
-    assert "old" not in registered_methods()
-
-
-def test_a_subclass_may_have_a_method_with_the_name_of_an_old_hook():
-    class Builds(Good):
-        def build(self): ...
-
-    assert Builds(small_model()).steps == 0
-
-
 def test_added_state_is_saved_reset_and_has_a_reduction():
     class Counts(Good):
         def setup(self, train_data):

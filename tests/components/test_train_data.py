@@ -85,7 +85,7 @@ def test_the_hash_is_that_of_the_dataset_or_computed_from_its_content(images):
 
 
 def test_a_missing_attribute_is_an_error_that_names_it():
-    with pytest.raises(UsageError, match="list without labels, images, num_classes, metadata"):
+    with pytest.raises(UsageError, match=r"list without labels, images, num_classes, metadata. Expected a torch"):
         TrainData([1, 2])
 
 

@@ -169,6 +169,11 @@ def test_wrong_types_of_stream_and_adapter_are_refused(model):
         run(NoiseStream(), model)
 
 
+def test_channels_last_batches_with_labels_are_refused_with_a_remedy(model):
+    with pytest.raises(UsageError, match=r"use images.permute\(0, 3, 1, 2\)"):
+        run([(torch.rand(4, 32, 32, 3), torch.zeros(4, dtype=torch.int64))], driftlaw.adapt(model, "norm"))
+
+
 def test_a_model_with_fewer_classes_than_the_stream_is_refused():
     for method in ("source", "norm", "tent", "law", "law_plus"):
         too_few = driftlaw.adapt(build_model("wrn_10_1", num_classes=3), method)

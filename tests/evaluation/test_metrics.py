@@ -67,6 +67,11 @@ def test_forgetting_compares_errors_before_and_after(model):
     assert [error.before, error.after, error.images] == [100 * wrong[0] / 8, 100 * wrong[1] / 8, 8]
 
 
+def test_a_method_that_trains_nothing_has_no_drift(model):
+    record = run(model, "norm", metrics=["drift"])
+    assert [line["drift"] for line in record.batches if "drift" in line] == [[]] * 3
+
+
 def test_drift_is_in_the_last_line_of_a_domain(model):
     record = run(model, metrics=["drift"])
     assert ["drift" in line for line in record.batches] == [False, True] * 3

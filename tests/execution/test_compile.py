@@ -27,6 +27,13 @@ needs_shared_code = pytest.mark.skipif(
 )
 
 
+@pytest.mark.skipif(not hasattr(torch.compiler, "is_exporting"), reason="this torch does not say that it exports")
+def test_torch_export_names_the_function_to_use():
+    images = batches(1)[0]
+    with pytest.raises(UsageError, match=r"cannot be exported\. Use driftlaw\.export\.export_adapter"):
+        torch.export.export(driftlaw.adapt(network(), "tent"), (images,))
+
+
 def relu_mask(*views: object) -> tuple[fx.Graph, fx.Node, fx.Node]:
     """Return a graph that computes the mask of a ReLU from its output after ``views``, its input, and the mask."""
     graph = fx.Graph()

@@ -26,6 +26,25 @@ def test_old_class_names_still_work():
         assert experiments.Workbench is experiments.RunContext
 
 
+@pytest.mark.parametrize(
+    ("methods", "assignment", "message"),
+    [
+        ("source,law", "tau=0.6", r"Write law\.tau=0\.6\.$"),
+        ("source", "tau=0.6", r"Write law\.tau=0\.6"),  # law is not run, but has the setting
+        ("source", "batch_size=3", r"Write stream\.batch_size=3\.$"),
+        ("law", "nothing=1", r"Write nothing\.SETTING=1\.$"),
+    ],
+)
+def test_a_setting_without_its_method_is_refused_with_the_right_spelling(methods, assignment, message):
+    with pytest.raises(UsageError, match=message):
+        plan(methods, assignment)
+
+
+def test_a_setting_of_a_method_that_is_not_run_is_refused():
+    with pytest.raises(UsageError, match=r"--set law\.tau has no effect, because law is not run. Runs: source, norm\."):
+        plan("source,norm", "law.tau=0.6")
+
+
 def test_every_method_runs_with_every_seed():
     specs = plan_run("embedded", methods="source,law", seeds="1-2")
     assert [(spec.method, spec.seed) for spec in specs] == [("source", 1), ("source", 2), ("law", 1), ("law", 2)]
@@ -63,6 +82,10 @@ def test_different_streams_models_settings_and_seeds_have_different_file_names()
     ]
     assert len({other.file_name for other in [spec, *others]}) == 6
     assert replace(spec, label="the same by another name").file_name == spec.file_name
+
+
+def test_the_cost_of_a_step_is_what_the_method_declares():
+    assert [spec.step_cost for spec in plan("source,tent,law")] == [1, 2, 8]
 
 
 def test_records_of_an_experiment_are_in_its_folder():

@@ -108,8 +108,17 @@ def test_caption_names_largest_drift_and_missing_metrics():
     assert "1 row without drift: run with --metrics drift." in text
 
 
-@pytest.mark.parametrize("format", ["md", "html", "csv", "json", "terminal"])
-def test_recorded_metrics_are_not_shown_by_default(format):
+@pytest.mark.parametrize("format", ["md", "html"])
+def test_pages_show_the_metrics_that_were_measured(format):
+    record = measured()
+    measured_columns = tuple(COLUMN_FOR_METRIC[name] for name in COLUMN_FOR_METRIC if name in record.metrics)
+    assert measured_columns == ("ece", "clean", "drift")
+    assert build_report([record], format) == build_report([record], format, columns=measured_columns)
+    assert "Additional metrics" not in build_report([make_record(batches_per_domain=8)], format)
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "terminal", "brief", "latex"])
+def test_other_formats_show_only_the_metrics_that_were_asked_for(format):
     plain = make_record(batches_per_domain=8)
     assert build_report([measured()], format) == build_report([plain], format)
 

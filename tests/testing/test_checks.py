@@ -66,8 +66,13 @@ def test_broken_method_fails_only_the_expected_checks(kind, failing):
     assert {result.name for result in check_method(kind) if not result.passed} == failing
 
 
-def test_only_runs_the_named_checks_and_accepts_old_names():
-    results = check_method("source", only=["the_seed_alone_decides", "supports_float64"])
+def test_a_batch_of_one_image_causes_no_warning(recwarn):
+    assert check_method("tent", {"statistics": "batch"}, only=["single_image_works_or_is_rejected"])[0].passed
+    assert not recwarn
+
+
+def test_only_runs_the_named_checks():
+    results = check_method("source", only=["seed_determines_result", "supports_float64"])
     assert [result.name for result in results] == ["seed_determines_result", "supports_float64"]
     with pytest.raises(UsageError, match=r"Unknown check 'supports_float46'\. Did you mean 'supports_float64'"):
         check_method("source", only=["supports_float46"])
