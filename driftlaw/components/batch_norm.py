@@ -10,7 +10,13 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from driftlaw.errors import UsageError
-from driftlaw.execution.batch_statistics import MixedBatchStats, StoredWeight, batch_norm_layers, mix_batch_stats, mixing_hook
+from driftlaw.execution.batch_statistics import (
+    MixedBatchStats,
+    StoredWeight,
+    batch_norm_layers,
+    mix_batch_stats,
+    mixing_hook,
+)
 from driftlaw.execution.split_pass import mean_and_variance
 
 Stats = dict[_BatchNorm, tuple[Tensor | None, Tensor | None]]  # mean and variance by layer
