@@ -49,7 +49,7 @@ __all__ += ["make_stream", "run"]
 @_deprecated.renamed_keywords(source="train_data")
 def adapt(
     model: nn.Module,
-    method: str | type[Adapter] = "law",
+    method: str | type[Adapter] | None = None,
     *,
     preset: str | None = None,
     seed: int = 0,
@@ -68,7 +68,8 @@ def adapt(
         model: maps images (n, c, h, w) in [0, 1] to logits, or to a tuple, dict or object that contains them. If it
             expects normalised images, pass ``mean`` and ``std``. DataParallel and torch.compile wrappers are removed
             in the copy.
-        method: a name of ``list_methods()``, or a class: your own subclass of ``driftlaw.base.Adapter``.
+        method: a name of ``list_methods()``, or a class: your own subclass of ``driftlaw.base.Adapter``. Default:
+            ``"law"``, or ``"norm"`` for networks with logits per pixel and BatchNorm layers.
         preset: a benchmark from which to take the method's settings, such as ``"cifar10-c"``.
         seed: seed for all random numbers of the method.
         train_data: the training data, for methods that need it: a dataset of ``driftlaw.datasets``, or a torch
@@ -100,9 +101,10 @@ def adapt(
     from driftlaw.base import preset_settings
     from driftlaw.base.find_method import find_method
     from driftlaw.errors import UsageError
-    from driftlaw.methods import list_methods, make_adapter
+    from driftlaw.methods import default_method, list_methods, make_adapter
     from driftlaw.settings import list_presets, merge, read_preset
 
+    method = default_method(model) if method is None else method
     if not isinstance(method, str | type):
         expected = "the name of a method, such as 'law', or a subclass of driftlaw.base.Adapter"
         raise UsageError(f"The method is of type {type(method).__name__}. Expected {expected}.")

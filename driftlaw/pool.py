@@ -65,7 +65,7 @@ class AdapterPool:
     def __init__(
         self,
         model: nn.Module,
-        method: str | type[Adapter] = "law",
+        method: str | type[Adapter] | None = None,
         *,
         memory: int | str | None = None,
         host_memory: int | str | None = None,

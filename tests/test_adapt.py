@@ -6,7 +6,7 @@ import torch
 
 import driftlaw
 from driftlaw.errors import UsageError
-from driftlaw.testing.fixtures import make_images, tiny_model
+from driftlaw.testing.fixtures import make_images, tiny_dense_model, tiny_model
 from tests.testing.broken_methods import Good
 
 
@@ -27,12 +27,22 @@ def test_a_class_is_used_itself_although_another_has_its_name():
     assert type(driftlaw.adapt(tiny_model(), "tent")) is Tent
 
 
+def test_the_default_method_depends_on_the_network():
+    assert driftlaw.adapt(tiny_model()).name == "law"
+    assert driftlaw.adapt(tiny_dense_model()).name == "norm"
+    assert driftlaw.AdapterPool(torch.nn.DataParallel(tiny_dense_model()))._adapter.name == "norm"
+    without_batch_norm = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Conv2d(4, 4, 1))
+    assert driftlaw.adapt(without_batch_norm).name == "law"
+    with pytest.raises(UsageError, match=r"Expected a torch\.nn\.Module"):
+        driftlaw.adapt("resnet50")
+
+
 @pytest.mark.parametrize(
     ("method", "message"),
     [
         (torch.nn.Linear, r"Linear is not a method. Define it as `class Linear\(Adapter, name="),
         (driftlaw.load_model, "The method is of type function. Expected the name of a method, such as 'law', or a sub"),
-        (None, "The method is of type NoneType"),
+        (7, "The method is of type int"),
         ("tnet", "Unknown method 'tnet'. Did you mean 'tent'"),
         ("cifar10-c", "is a preset, not a method"),
     ],

@@ -53,7 +53,7 @@ def model_keywords(adapter: Any, keywords: Mapping[str, Any]) -> Iterator[None]:
 
     models = [*adapter.children(), adapter._source.model]
     copies = [child for child in models if extract_logits in child._forward_hooks.values()]
-    hooks = [child.register_forward_pre_hook(add, with_kwargs=True) for child in copies]
+    hooks = [child.register_forward_pre_hook(add, prepend=True, with_kwargs=True) for child in copies]
     try:
         with adapter._executor.eager(adapter.model):
             yield

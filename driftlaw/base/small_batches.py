@@ -32,9 +32,10 @@ class BatchStatsSettings(ExecutionSettings):
 
     statistics: Literal["auto", "batch", "window", "mixed", "adaptive"] = "auto"
     """Statistics of the ``batch``, of a sliding ``window`` of recent images, or ``mixed`` with the stored ones.
-    ``adaptive`` mixes them, too: the more a layer's input has changed, the more those of the batch count. ``auto`` uses
-    those of the batch if it has 32 images or more. It predicts smaller batches with running statistics of recent
-    images, and collects them for an update. For networks with logits per pixel ``auto`` is ``adaptive`` instead."""
+    ``adaptive`` mixes them, too: the more the batch differs from the training data, the more its statistics count. Each
+    pass then costs one more forward pass. ``auto`` uses those of the batch if it has 32 images or more. It predicts
+    smaller batches with running statistics of recent images, and collects them for an update. For networks with logits
+    per pixel ``auto`` is ``adaptive`` instead."""
     window: int = Field(default=64, ge=1, le=100_000)
     """With ``window``: number of images to which a smaller batch is filled up with the most recent ones. With ``auto``:
     number of images that are collected for an update. Each image has the weight 1/``window`` in running statistics."""

@@ -70,7 +70,8 @@ class AdapterSteps(AdapterState):
             self._source.is_dense = self.source_logits(images).shape[2:].numel() > 1
             if self._source.is_dense and isinstance(self.window, CollectingWindow):
                 self.window.clear()
-                mix_batch_stats(self, "adaptive")
+                for network in self.children():
+                    mix_batch_stats(network, "adaptive")
         return self._source.is_dense
 
     def batches_per_update(self, images: Tensor) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def load_adapter(
-    method: str,
+    method: str | None,
     network: str,
     checkpoint: Path | None = None,
     normalize: str | None = None,
@@ -34,20 +35,23 @@ def load_adapter(
     from driftlaw.datasets import load_dataset
     from driftlaw.experiments import RunContext, plan_run
     from driftlaw.hardware import pick_device
-    from driftlaw.methods import make_adapter
+    from driftlaw.methods import default_method, make_adapter
     from driftlaw.torch_files import cache_dir
 
-    spec, *others = plan_run(
+    plan = partial(
+        plan_run,
         None,
         assignments=with_guard(assignments, guard),
-        methods=method,
         model=network,
         checkpoint=str(checkpoint) if checkpoint else None,
         normalize=normalize,
     )
+    spec, *others = plan(methods=method or "law")
     if others:
         raise UsageError(f"--method {method} names several methods. Expected one.")
     model, train_data = RunContext(pick_device(device), data_dir).model(spec.model), None
+    if method is None and default_method(model) != spec.method:
+        (spec,) = plan(methods=default_method(model))
     if spec.needs_train_data:
         train_data = TrainData(load_dataset(spec.train_dataset, data_dir=data_dir, split="train"), cache_dir(data_dir))
     return make_adapter(spec.method, model, spec.settings, train_data=train_data), model

@@ -19,7 +19,13 @@ Methods = Annotated[
         "in the preset)."
     ),
 ]
-Method = Annotated[str, typer.Option(help="Name of a method, or a Python file with one, which is executed.")]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        help="Name of a method, or a Python file with one, which is executed. Default: law, or norm for networks that "
+        "predict a class per pixel."
+    ),
+]
 Guard = Annotated[bool, typer.Option("--guard", help="Run under the guard, which undoes harmful updates.")]
 Seeds = Annotated[str, typer.Option(help="Seeds: 1, 1,2,3 or 1-5.")]
 Set = Annotated[

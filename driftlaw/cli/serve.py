@@ -21,7 +21,7 @@ SNAPSHOT_STEPS = 100  # steps between two snapshots, unless --set step.guard.sna
 
 
 def serve(
-    method: opt.Method = "law",
+    method: opt.Method = None,
     network: opt.ServedNetwork = "embedded",
     checkpoint: opt.Checkpoint = None,
     normalize: opt.Normalize = None,
@@ -98,7 +98,7 @@ def serve(
         address, bound_port = socket.getsockname()[:2]
         steps = max(batcher.steps for batcher in model_server.batchers.values())
         where = snapshots or "a temporary folder"
-        echo(f"{name} with {method} after {steps} steps; snapshots in {where}.", err=True)
+        echo(f"{name} with {adapters[owner].name} after {steps} steps; snapshots in {where}.", err=True)
         echo(f"Live page: http://{f'[{address}]' if ':' in address else address}:{bound_port}/", err=True)
         server.run([socket])
 

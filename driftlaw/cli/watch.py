@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def watch(
     source: Annotated[str, typer.Argument(metavar="FOLDER|CAMERA|VIDEO", help="Folder, camera number, file or URL.")],
-    method: opt.Method = "law",
+    method: opt.Method = None,
     network: opt.ServedNetwork = "embedded",
     checkpoint: opt.Checkpoint = None,
     normalize: opt.Normalize = None,

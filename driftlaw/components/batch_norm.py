@@ -10,7 +10,13 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from driftlaw.errors import UsageError
-from driftlaw.execution.batch_statistics import MixedBatchStats, StoredWeight, batch_norm_layers, mix_batch_stats
+from driftlaw.execution.batch_statistics import (
+    MixedBatchStats,
+    StoredWeight,
+    batch_norm_layers,
+    mix_batch_stats,
+    mixing_hook,
+)
 from driftlaw.execution.split_pass import mean_and_variance
 
 Stats = dict[_BatchNorm, tuple[Tensor | None, Tensor | None]]  # mean and variance by layer
@@ -29,10 +35,6 @@ def use_batch_stats(model: nn.Module, stored_stats_weight: StoredWeight = 0.0) -
         layer.track_running_stats = False
     if stored_stats_weight:
         mix_batch_stats(model, stored_stats_weight)
-
-
-def _mixing_hook(layer: _BatchNorm) -> MixedBatchStats | None:
-    return next((hook for hook in layer._forward_pre_hooks.values() if isinstance(hook, MixedBatchStats)), None)
 
 
 @contextmanager
@@ -67,7 +69,7 @@ def _measure(model: nn.Module, layers: list[_BatchNorm], images: Tensor) -> Stat
     stats: Stats = {layer: (layer.running_mean, layer.running_var) for layer in layers}
 
     def measure(layer: _BatchNorm, args: tuple[Tensor, ...]) -> None:
-        mixing = _mixing_hook(layer)
+        mixing = mixing_hook(layer)
         measured = mean_and_variance(args[0])
         stats[layer] = measured if mixing is None else mixing.mix(layer, *measured)
 
@@ -83,7 +85,7 @@ def _measure(model: nn.Module, layers: list[_BatchNorm], images: Tensor) -> Stat
 
 def uses_batch_stats(layer: _BatchNorm) -> bool:
     """Return True if a layer in its current mode normalizes with batch statistics, alone or mixed."""
-    return layer.training or layer.running_mean is None or _mixing_hook(layer) is not None
+    return layer.training or layer.running_mean is None or mixing_hook(layer) is not None
 
 
 def freeze_batch_stats(model: nn.Module, images: Tensor | None) -> nn.Module:

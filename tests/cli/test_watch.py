@@ -12,6 +12,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from driftlaw import cli
+from driftlaw.cli.adapter import load_adapter
 from driftlaw.datasets import load_dataset
 from driftlaw.errors import UsageError
 
@@ -84,6 +85,14 @@ def test_interrupted_command_continues_without_losing_or_repeating_an_image(tmp_
     watch(*options, "--out", str(other))
     assert files(path.read_text()) == [f"{number}.png" for number in range(18)]
     assert path.read_text() == other.read_text()
+
+
+@pytest.mark.parametrize(
+    ("network", "method", "expected"),
+    [("embedded", None, "law"), ("fpn_wrn_10_1-shapes", None, "norm"), ("fpn_wrn_10_1-shapes", "law", "law")],
+)
+def test_the_default_method_depends_on_the_network(network, method, expected):
+    assert load_adapter(method, network)[0].name == expected
 
 
 def test_source_that_does_not_exist_is_refused():

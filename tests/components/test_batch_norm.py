@@ -96,29 +96,37 @@ def test_mixed_statistics_and_their_gradients_equal_the_loops(weight):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_the_adaptive_weight_follows_the_shift_of_each_layer():
-    layer = nn.BatchNorm2d(2).double().eval()
-    layer.running_mean.copy_(torch.tensor([1.0, -2.0]))
-    layer.running_var.copy_(torch.tensor([4.0, 0.25]))
-    values = torch.randn(5, 2, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2)) * 1.5 + 0.5
-    values.requires_grad_()
-    divergence = 0.0
-    for channel in range(2):
-        batch = values[:, channel].detach()
-        first = Normal(batch.mean(), (batch.var(correction=0) + layer.eps).sqrt())
-        second = Normal(layer.running_mean[channel], (layer.running_var[channel] + layer.eps).sqrt())
-        divergence += float(kl_divergence(first, second)) / 2
-    weight = 1 / (1 + (divergence / 0.1) ** 2)
-    assert 0 < weight < 0.5
-    model = nn.Sequential(layer)
-    output = mixed_with_loops(model, values, weight)
-    gradient = torch.autograd.grad(output.square().mean(), values)
+@pytest.mark.parametrize("scale", [0.0, 0.3, 1.0])
+def test_the_adaptive_weight_follows_the_divergence_in_a_pass_with_stored_statistics(scale):
+    model = trained_model()
+    values = images = 0.5 + scale * torch.rand(
+        6, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(2)
+    )
+    divergences = []
+    for layer in model:
+        for channel in range(len(layer.weight) if isinstance(layer, nn.BatchNorm2d) else 0):
+            batch = values[:, channel].detach()
+            first = Normal(batch.mean(), (batch.var(correction=0) + layer.eps).sqrt())
+            second = Normal(layer.running_mean[channel], (layer.running_var[channel] + layer.eps).sqrt())
+            divergences.append(float(kl_divergence(first, second)) / len(layer.weight) / 2)  # two layers
+        values = layer(values)
+    expected = mixed_with_loops(model, images, 1 / (1 + (sum(divergences) / 0.2) ** 2))
+    parameters = list(model.parameters())
+    gradients = torch.autograd.grad(expected.square().mean(), parameters)
     use_batch_stats(model, "adaptive")
-    torch.testing.assert_close(model(values), output, rtol=0, atol=1e-10)
-    torch.testing.assert_close(torch.autograd.grad(model(values).square().mean(), values), gradient)  # weight: constant
-    unchanged = (values - values.mean((0, 2, 3), keepdim=True)) / values.std((0, 2, 3), correction=0, keepdim=True)
-    unchanged = unchanged * layer.running_var.sqrt()[:, None, None] + layer.running_mean[:, None, None]
-    torch.testing.assert_close(model(unchanged), nn.BatchNorm2d.forward(layer, unchanged))
+    actual = model(images)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
+    torch.testing.assert_close(torch.autograd.grad(actual.square().mean(), parameters), gradients)  # weight: constant
+
+
+def test_adaptive_statistics_are_the_stored_ones_if_nothing_has_changed():
+    layer = trained_model()[3]
+    values = torch.rand(5, 2, 6, 6, dtype=torch.float64)
+    values = (values - values.mean((0, 2, 3), keepdim=True)) / values.std((0, 2, 3), correction=0, keepdim=True)
+    values = values * layer.running_var.sqrt()[:, None, None] + layer.running_mean[:, None, None]
+    expected, model = layer(values), nn.Sequential(layer)
+    use_batch_stats(model, "adaptive")
+    torch.testing.assert_close(model(values), expected)
 
 
 def test_mixed_statistics_can_be_fixed():

@@ -32,6 +32,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{method: (method, FAST.get(method, {})) for method in list_methods()},
     "per-sample Fisher": ("law", {"fisher": "per_sample"}),
     "mixed statistics, recompute": ("law", {"statistics": "mixed", "recompute": True}),
+    "adaptive statistics": ("law", {"statistics": "adaptive"}),
     "window": ("tent", {"statistics": "window", "window": 12}),
     "small batches": ("tent", {"statistics": "auto", "window": 16}),
     "guard": ("law", {"guard": True}),
