@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -45,9 +46,11 @@ def restore_removed_names() -> None:
 
     np.float_ = np.float64  # type: ignore[attr-defined]
     gaussian = corruptions.gaussian
-    corruptions.gaussian = lambda image, sigma, multichannel: gaussian(
-        image, sigma, channel_axis=-1 if multichannel else None
-    )
+
+    def compatible(*values: Any, multichannel: bool = False, **options: Any) -> Any:
+        return gaussian(*values, **options, **({"channel_axis": -1} if multichannel else {}))
+
+    corruptions.gaussian = compatible
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ def package(monkeypatch):
 
     module = types.ModuleType("imagecorruptions")
     module.corrupt = corrupt
-    module.corruptions = types.SimpleNamespace(gaussian=lambda image, sigma, channel_axis: (sigma, channel_axis))
+    module.corruptions = types.SimpleNamespace(gaussian=lambda image, sigma, **options: options)
     monkeypatch.setitem(sys.modules, "imagecorruptions", module)
     monkeypatch.setattr(np, "float_", None, raising=False)
     return module
@@ -46,4 +46,5 @@ def test_archive_has_the_images_and_classes_of_the_folder(package, tmp_path):
 def test_removed_names_are_restored(package):
     imagecorruptions_archive.restore_removed_names()
     assert np.float_ is np.float64
-    assert package.corruptions.gaussian(None, sigma=2, multichannel=True) == (2, -1)
+    assert package.corruptions.gaussian(None, sigma=2, multichannel=True) == {"channel_axis": -1}
+    assert package.corruptions.gaussian(None, 2, mode="reflect") == {"mode": "reflect"}
