@@ -398,9 +398,9 @@ def law_plus_ablation_table() -> str:
     }
     for record in records:
         changed = [key for key, value in record.settings.items() if json.dumps(value) != usual[key]]
-        title = LAW_PLUS_VARIANTS[max(changed, key=list(LAW_PLUS_VARIANTS).index)] if changed else "LAW+"
+        title = LAW_PLUS_VARIANTS[max(changed, key=list(LAW_PLUS_VARIANTS).index)] if changed else "starting point"
         errors[title][record.header["stream"]["schedule"]] = record.mean_error
-    order = ["LAW+", *LAW_PLUS_VARIANTS.values()]
+    order = ["starting point", *LAW_PLUS_VARIANTS.values()]
     rows = [
         (title, *(f"{found[schedule]:.1f}" for schedule in ("mixed", "recurring")))
         for title, found in sorted(errors.items(), key=lambda item: order.index(item[0]))

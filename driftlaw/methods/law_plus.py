@@ -36,15 +36,16 @@ class LawPlus(Adapter, name="law_plus"):
         (3)  d = 1 − cos(m, p), c = −H(p)              diversity and certainty, each scaled to [0, 1] over the batch
         (4)  u = exp(d·c/T) for the κ·n images of highest d, and 0 for the others
         (5)  m ← 0.9·m + 0.1·mean p
-        (6)  L = Σ u·(SLR(p) + λ·SCE(p, p̂)) / n        soft likelihood ratio; symmetric consistency
+        (6)  L = Σ u·(SLR(p) + λ·CE(p, p̂)) / n         soft likelihood ratio; LAW's consistency
         (7)  θˡ ← θˡ − η·w̄ˡ·sˡ·g/(|g| + ε), g = ∂L/∂θˡ  LAW's step
         (8)  θˡ ← θˡ + α·(θˡ_source − θˡ)               anchor
         (9)  y·K·π̃                                     prior correction, as in ROID
 
-    (1), (2) and (7) are LAW's. (3) to (6), (8) and (9) are ROID's (Marsden et al., WACV 2024), but a fixed share κ of
-    the images is kept, so that no value is read back to the host. The augmented pass runs on the kept images alone.
-    Every ingredient is a setting. No training data is needed. The linear head is frozen. Logits are from before the
-    update. For logits per pixel, (3) to (6) and (9) are of pixels, and all images are augmented.
+    (1), (2), (7) and the consistency are LAW's. The other parts of (3) to (6), (8) and (9) are ROID's (Marsden et al.,
+    WACV 2024), but a fixed share κ of the images is kept, so that no value is read back to the host. The augmented pass
+    runs on the kept images alone. Every ingredient is a setting. No training data is needed. The linear head is frozen.
+    Logits are from before the update. For logits per pixel, (3) to (6) and (9) are of pixels, and all images are
+    augmented.
 
     η, α and the adapted share were selected on recurring, mixed and correlated streams of held-out corruptions with the
     embedded network.
@@ -90,8 +91,8 @@ class LawPlus(Adapter, name="law_plus"):
         """Upper limit of a probability in the soft likelihood ratio; above it there is no gradient."""
         consistency_weight: NonNegativeFloat = 1.0
         """λ. With 0 there is no augmented pass."""
-        symmetric: bool = True
-        """Symmetric consistency; if False, LAW's: the cross-entropy from the images to the augmented images."""
+        symmetric: bool = False
+        """Symmetric consistency, as in ROID. If False, the cross-entropy from images to augmented images, as in LAW."""
         anchor: float = Field(default=0.005, ge=0.0, le=1.0)
         """α, the share of the way back to the source model after every step."""
         prior_correction: bool = True

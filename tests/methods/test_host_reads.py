@@ -35,7 +35,7 @@ class RecordReads(TorchDispatchMode):
         ("lame", {}),
         ("lame", {"affinity": "knn"}),
         ("law_plus", {}),
-        ("law_plus", {"loss": "entropy", "symmetric": False, "weighting": False}),
+        ("law_plus", {"loss": "entropy", "symmetric": True, "weighting": False}),
     ],
     ids=str,
 )

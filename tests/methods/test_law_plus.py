@@ -21,7 +21,7 @@ from tests.reference.tolerance import assert_same_step
 
 INGREDIENTS = [
     {},
-    {"loss": "entropy", "weighting": False, "kept_share": 1.0, "symmetric": False, "anchor": 0.0, "tau": 0.6},
+    {"loss": "entropy", "weighting": False, "kept_share": 1.0, "symmetric": True, "anchor": 0.0, "tau": 0.6},
     {"fisher_every": 2, "fisher_settling": 1, "fisher_decay": 0.5, "clip": 0.3},
     {"anchor": 0.2, "prior_correction": False, "temperature": 1.0},
     {"adapted_share": 1.0, "kept_share": 0.3},

@@ -44,7 +44,7 @@ class ReferenceLawPlus:
             "loss": "slr",
             "clip": 0.99,
             "consistency_weight": 1.0,
-            "symmetric": True,
+            "symmetric": False,
             "anchor": 0.005,
             "prior_correction": True,
         } | settings
