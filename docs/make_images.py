@@ -38,6 +38,7 @@ from driftlaw.reports import make_tables
 from driftlaw.reports.frames import frame_strips
 
 IMAGES = ROOT / "docs" / "images"
+MEAN_OF_BATCHES = 20  # in the picture of LAW+
 COLORS = {
     "source": "#8c8c8c",
     "norm": "#4c9be8",
@@ -137,6 +138,32 @@ def spread_labels(axes: plt.Axes, points: dict[str, tuple[float, float]], gap: f
         height = max(y, height + gap)
         title = TITLES[method].split(" (")[0]
         axes.annotate(title, (x, height), xytext=(8, 0), textcoords="offset points", color=COLORS[method], va="center")
+
+
+def law_plus_mixed() -> None:
+    """Error along a stream of mixed held-out corruptions: LAW+, LAW+ without two of its ingredients, and others."""
+    figure, axes = plt.subplots(figsize=(7.2, 3.4))
+    start = {"adapted_share": 0.67, "anchor": 0.005, "symmetric": True}  # settings of the ablation
+    shown = {
+        "symmetric": ("LAW+", "-"),
+        "anchor": ("LAW+, no anchor", ":"),
+        "adapted_share": ("LAW+, all layers", "--"),
+    }
+    peers = [record for record in load("tuning-law_plus/mixed") if record.method in ("norm", "roid", "law")]
+    for record in [*peers, *load("ablation-law_plus/mixed")]:
+        label, style = TITLES[record.method], "-"
+        if record.method == "law_plus":
+            changed = [key for key, value in start.items() if record.settings[key] != value]
+            if not changed:
+                continue
+            label, style = shown[changed[0]]
+        errors = [100 * batch["wrong"] / batch["images"] for batch in record.batches]
+        smooth = np.convolve(errors, np.ones(MEAN_OF_BATCHES) / MEAN_OF_BATCHES, mode="valid")
+        numbers = range(MEAN_OF_BATCHES, len(errors) + 1)
+        axes.plot(numbers, smooth, style, color=COLORS[record.method], label=label, linewidth=2)
+    axes.set(xlabel=f"batch (mean of {MEAN_OF_BATCHES} batches)", ylabel="error in %")
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    save(figure, "law_plus-mixed.svg")
 
 
 def batch_sizes() -> None:
@@ -318,6 +345,7 @@ def screenshot(address: str, name: str, *options: str) -> None:
 PICTURES = (
     rounds,
     methods,
+    law_plus_mixed,
     batch_sizes,
     layer_weights,
     corruptions,
