@@ -47,8 +47,8 @@ class LawPlus(Adapter, name="law_plus"):
     Logits are from before the update. For logits per pixel, (3) to (6) and (9) are of pixels, and all images are
     augmented.
 
-    η, α and the adapted share were selected on recurring, mixed and correlated streams of held-out corruptions with the
-    embedded network.
+    η, α, the adapted share and the kind of consistency were selected on held-out corruptions, one after the other,
+    mixed, and with classes in runs, with the embedded network.
 
     **Differences from the paper:** none; there is no paper.
     """
