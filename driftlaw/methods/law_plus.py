@@ -65,7 +65,8 @@ class LawPlus(Adapter, name="law_plus"):
 
         learning_rate: PositiveFloat | None = None
         """η, the change of an entry of the most important tensor in one step, relative to the root mean square of the
-        tensor. Default: 0.03, or 0.001 if the last layer is a convolution, as in networks with logits per pixel."""
+        tensor. Default: 0.03, or 0.001 if the last layer is a convolution, as in networks with logits per pixel. The
+        second value is not selected yet."""
         tau: NonNegativeFloat = 1.0
         """τ, the exponent of the scaled importance. With 0 all tensors have the same rate."""
         adapted_share: float = Field(default=0.67, gt=0.0, le=1.0)
